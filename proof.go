@@ -24,7 +24,9 @@ type ReplayIdentity [32]byte
 
 // A Replay says what a scheme takes as replay identity. Its implementations
 // are [ReplayBody] and [ReplaySigned].
-type Replay interface{ identity(body [32]byte) ReplayIdentity }
+type Replay interface {
+	identity(body [32]byte) ReplayIdentity
+}
 
 // ReplayBody takes the SHA-256 of the exact body: for schemes that sign
 // nothing but the body.

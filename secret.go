@@ -9,68 +9,64 @@ import (
 const redacted = "[redacted]"
 
 // A Secret is bytes that print as "[redacted]" under every fmt verb and
-// every encoder, and that can be zeroed (DESIGN §10). It is used by pointer:
-// copies would outlive [Secret.Zero]. The nil Secret is empty.
+// every encoder, and that can be zeroed (DESIGN §10). Copies share the bytes,
+// so zeroing one empties all. The zero Secret is empty. Not safe for use
+// concurrent with [Secret.Zero].
 //
 // Zeroing reaches the Secret's own bytes. What a caller of [Secret.Reveal]
 // copied, or the runtime moved, is beyond it.
-type Secret struct{ b []byte }
+type Secret struct{ box *[]byte }
 
 // NewSecret copies b and zeroes it.
-func NewSecret(b []byte) *Secret {
-	s := &Secret{b: make([]byte, len(b))}
-	copy(s.b, b)
+func NewSecret(b []byte) Secret {
+	own := make([]byte, len(b))
+	copy(own, b)
 	clear(b)
-	return s
+	return Secret{box: &own}
 }
 
 // Len is the number of bytes.
-func (s *Secret) Len() int {
-	if s == nil {
-		return 0
-	}
-	return len(s.b)
-}
+func (s Secret) Len() int { return len(s.Reveal()) }
 
 // Reveal returns the bytes themselves, not a copy. The caller must neither
 // keep, change nor print them.
-func (s *Secret) Reveal() []byte {
-	if s == nil {
+func (s Secret) Reveal() []byte {
+	if s.box == nil {
 		return nil
 	}
-	return s.b
+	return *s.box
 }
 
 // Equal compares in time that depends on the lengths alone.
-func (s *Secret) Equal(t *Secret) bool {
+func (s Secret) Equal(t Secret) bool {
 	return subtle.ConstantTimeCompare(s.Reveal(), t.Reveal()) == 1
 }
 
-// Zero overwrites the bytes and empties the secret.
-func (s *Secret) Zero() {
-	if s == nil {
+// Zero overwrites the bytes and empties the secret and all its copies.
+func (s Secret) Zero() {
+	if s.box == nil {
 		return
 	}
-	clear(s.b)
-	s.b = nil
+	clear(*s.box)
+	*s.box = nil
 }
 
 // String returns "[redacted]".
-func (s *Secret) String() string { return redacted }
+func (s Secret) String() string { return redacted }
 
 // GoString returns "[redacted]".
-func (s *Secret) GoString() string { return redacted }
+func (s Secret) GoString() string { return redacted }
 
 // Format writes "[redacted]" under every verb.
-func (s *Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // MarshalText implements [encoding.TextMarshaler] with "[redacted]", and
 // with it the JSON, YAML and XML encoders.
-func (s *Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // MarshalBinary implements [encoding.BinaryMarshaler] with "[redacted]", and
 // with it encoding/gob.
-func (s *Secret) MarshalBinary() ([]byte, error) { return []byte(redacted), nil }
+func (s Secret) MarshalBinary() ([]byte, error) { return []byte(redacted), nil }
 
 // LogValue implements [slog.LogValuer] with "[redacted]".
-func (s *Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
