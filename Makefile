@@ -1,0 +1,67 @@
+# Fencepost. `make help` lists the targets.
+SHELL := /bin/bash
+GO ?= go
+FUZZTIME ?= 10s
+SOAKTIME ?= 10m
+BIN := bin/fencepost
+LDFLAGS := -s -w
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: build
+build: ## build bin/fencepost and the example check
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/fencepost
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/doclinks ./examples/checks/doclinks
+
+.PHONY: deps
+deps: ## find or install what try and the tests need (git, npm packages)
+	@scripts/deps
+
+.PHONY: try
+try: ## run the whole system on this machine against a simulated forge
+	@scripts/deps git
+	@$(MAKE) --no-print-directory build
+	@$(BIN) try $(TRYFLAGS)
+
+.PHONY: test
+test: deps ## run every test, with the race detector
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m ./...
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, tidy and generated files
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
+	$(GO) vet ./...
+	GOOS=darwin $(GO) vet . ./webhook/... ./ledger/... ./gitfetch/... ./runner/... ./cmd/...
+	GOOS=windows $(GO) vet . ./webhook/... ./gitfetch/... ./runner/...
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	$(GO) tool -modfile=tools/go.mod go-check-sumtype -default-signifies-exhaustive=false ./...
+	$(GO) mod verify >/dev/null
+	$(GO) mod tidy -diff
+
+.PHONY: check
+check: lint test fuzz ## what CI runs
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the binary uses (needs the network)
+	$(GO) tool -modfile=tools/go.mod govulncheck ./...
+
+.PHONY: fuzz
+fuzz: ## a round of FUZZTIME for each fuzz target (default 10s)
+	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: soak
+soak: build ## kill -9 a serving controller for SOAKTIME (default 10m)
+	@scripts/soak $(SOAKTIME)
+
+.PHONY: bench
+bench: build ## the figures of docs/benchmarks.md, in pairs, in one run
+	@scripts/bench
+
+.PHONY: generate
+generate: ## JSON Schema, configuration reference
+	$(GO) generate ./...
