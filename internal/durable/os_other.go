@@ -1,0 +1,18 @@
+//go:build !linux
+
+package durable
+
+import "os"
+
+// writeEach stands in for pwritev(2).
+func writeEach(f *os.File, parts [][]byte, off int64) (int, error) {
+	total := 0
+	for _, p := range parts {
+		n, err := f.WriteAt(p, off+int64(total))
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
