@@ -163,6 +163,12 @@ func (p Publication) None() (why Reason, none bool) { return p.reason, p.kind ==
 // Bytes returns a copy of the exact bytes; nil for none.
 func (p Publication) Bytes() []byte { return slices.Clone(p.bytes) }
 
+// Len is the number of bytes; 0 for none.
+func (p Publication) Len() int { return len(p.bytes) }
+
+// AppendTo appends the exact bytes to b; nothing for none.
+func (p Publication) AppendTo(b []byte) []byte { return append(b, p.bytes...) }
+
 // Equal reports whether p and q are the same value, byte for byte.
 func (p Publication) Equal(q Publication) bool {
 	return p.kind == q.kind && p.reason == q.reason && bytes.Equal(p.bytes, q.bytes)

@@ -66,6 +66,10 @@ type Acquired struct {
 	// Reclaimed reports that an earlier lease of this evaluation ended
 	// without staging.
 	Reclaimed bool
+	// Attempt counts the execution leases of this evaluation, this one
+	// included, across restarts: 1 at the first claim. It stops at
+	// 16,777,215.
+	Attempt int
 }
 
 // Busy says that somebody else holds a live lease.
