@@ -26,20 +26,28 @@ func NewHeaders(pairs []Header) Headers {
 }
 
 // HeadersFromMap puts the pairs of a name → values map, such as
-// [net/http.Header], into the canonical order.
+// [net/http.Header], into the canonical order. Values of names that differ in
+// case alone stand in the bytewise order of those names.
 func HeadersFromMap(values map[string][]string) Headers {
+	type key struct{ lower, as string }
+	keys := make([]key, 0, len(values))
 	n := 0
-	for _, vs := range values {
+	for name, vs := range values {
+		keys = append(keys, key{strings.ToLower(name), name})
 		n += len(vs)
 	}
+	slices.SortFunc(keys, func(a, b key) int {
+		if c := strings.Compare(a.lower, b.lower); c != 0 {
+			return c
+		}
+		return strings.Compare(a.as, b.as)
+	})
 	pairs := make([]Header, 0, n)
-	for name, vs := range values {
-		lower := strings.ToLower(name)
-		for _, v := range vs {
-			pairs = append(pairs, Header{Name: lower, Value: v})
+	for _, k := range keys {
+		for _, v := range values[k.as] {
+			pairs = append(pairs, Header{Name: k.lower, Value: v})
 		}
 	}
-	slices.SortStableFunc(pairs, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
 	return Headers{pairs: pairs}
 }
 

@@ -105,15 +105,18 @@ type Proof struct {
 
 // Authenticate uses check up and is the only maker of a [Proof]. Its error
 // matches [ErrUnauthenticated] when the verifier refused, [ErrCheckUsed] on
-// a second use and [ErrZeroValue] for a nil check, a check without a route,
-// or evidence that leaves something out.
+// a second use and [ErrZeroValue] for a nil check or verifier, a check
+// without a route, or evidence that leaves something out.
 func Authenticate(check *IngressCheck, v Verifier) (Proof, error) {
-	if check == nil || check.route == "" || check.received.IsZero() {
-		return Proof{}, fmt.Errorf("authenticate: ingress check: %w", ErrZeroValue)
+	if check == nil || check.route == "" || check.received.IsZero() || v == nil {
+		return Proof{}, fmt.Errorf("authenticate: ingress check or verifier: %w", ErrZeroValue)
 	}
 	if check.used.Swap(true) {
 		return Proof{}, ErrCheckUsed
 	}
+	// Digested before the verifier looks, so that a refusal takes as long
+	// whatever it is for.
+	body, headers := sha256.Sum256(check.body), check.headers.Digest()
 	ev, err := v.Verify(check.headers, check.body, check.received)
 	if err != nil {
 		return Proof{}, err
@@ -121,7 +124,6 @@ func Authenticate(check *IngressCheck, v Verifier) (Proof, error) {
 	if ev.Anchor == "" || ev.TrustSet == "" || ev.Replay == nil {
 		return Proof{}, fmt.Errorf("authenticate: evidence: %w", ErrZeroValue)
 	}
-	body := sha256.Sum256(check.body)
 	signedAt := ev.SignedAt
 	if !signedAt.IsZero() {
 		signedAt = signedAt.UTC().Round(0)
@@ -133,7 +135,7 @@ func Authenticate(check *IngressCheck, v Verifier) (Proof, error) {
 		received: check.received,
 		signedAt: signedAt,
 		replay:   ev.Replay.identity(body),
-		headers:  check.headers.Digest(),
+		headers:  headers,
 		body:     body,
 	}, nil
 }

@@ -15,14 +15,18 @@ const redacted = "[redacted]"
 //
 // Zeroing reaches the Secret's own bytes. What a caller of [Secret.Reveal]
 // copied, or the runtime moved, is beyond it.
-type Secret struct{ box *[]byte }
+//
+// The bytes are behind a function because printers call no method on an
+// unexported field, and fmt, asked for a verb that a pointer doesn't have,
+// prints what the pointer points to. No printer looks into a function.
+type Secret struct{ box func() *[]byte }
 
 // NewSecret copies b and zeroes it.
 func NewSecret(b []byte) Secret {
 	own := make([]byte, len(b))
 	copy(own, b)
 	clear(b)
-	return Secret{box: &own}
+	return Secret{box: func() *[]byte { return &own }}
 }
 
 // Len is the number of bytes.
@@ -34,7 +38,7 @@ func (s Secret) Reveal() []byte {
 	if s.box == nil {
 		return nil
 	}
-	return *s.box
+	return *s.box()
 }
 
 // Equal compares in time that depends on the lengths alone.
@@ -47,8 +51,9 @@ func (s Secret) Zero() {
 	if s.box == nil {
 		return
 	}
-	clear(*s.box)
-	*s.box = nil
+	b := s.box()
+	clear(*b)
+	*b = nil
 }
 
 // String returns "[redacted]".
