@@ -1,0 +1,155 @@
+package config
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/fencepost/fencepost"
+)
+
+// A Config is a validated configuration: parsed values only. [Parse] makes
+// it.
+type Config struct {
+	// File is the name it was read under.
+	File string
+	// DataDir is the data directory; relative ones are joined with the
+	// file's directory.
+	DataDir string
+	// Listen and OpsListen are host:port.
+	Listen, OpsListen string
+	// Replay holds the two ceilings.
+	Replay fencepost.ReplayWindow
+	// Ledger fixes the ledger's parameters.
+	Ledger Ledger
+	// Trust holds the trust sets in the order of their names.
+	Trust []TrustSet
+	// Gates holds the gates in the order of their routes.
+	Gates []Gate
+	// Ingress, Inbox, Work, Provider, Fetch, Runner, Artifacts and Healing
+	// are bounds.
+	Ingress   Ingress
+	Inbox     Inbox
+	Work      Work
+	Provider  Provider
+	Fetch     Fetch
+	Runner    Runner
+	Artifacts Artifacts
+	Healing   Healing
+	// Alerts says where alerts go.
+	Alerts Alerts
+	// Warnings are things that are legal and probably not meant, each one
+	// line with its place.
+	Warnings []string
+}
+
+// A TrustSet is a named set of 1 to 8 anchors with distinct ids.
+type TrustSet struct {
+	Name    fencepost.TrustSetName
+	Anchors []Anchor
+}
+
+// An Anchor is one HMAC key with its window.
+type Anchor struct {
+	ID fencepost.AnchorID
+	// Secret is resolved at use; it has 16 bytes or more.
+	Secret SecretRef
+	// From is inclusive, Until exclusive; zero means no such end.
+	From, Until time.Time
+}
+
+// A ProviderKind is the closed list of providers.
+type ProviderKind string
+
+// GitHub is the one provider of this version.
+const GitHub ProviderKind = "github"
+
+// A Gate is one gate's policy.
+type Gate struct {
+	// Route is the gate's name, and the last part of its webhook URL.
+	Route fencepost.RouteName
+	// Provider is never empty.
+	Provider ProviderKind
+	// API and Git are base URLs without a trailing slash. The caller must not
+	// change them.
+	API, Git *url.URL
+	// Trust names one of the configuration's trust sets.
+	Trust fencepost.TrustSetName
+	// App is what we authenticate to the provider as.
+	App App
+	// Repository is the gated one.
+	Repository Repository
+	// Base is a full branch ref.
+	Base string
+	// Check is the name of the check run.
+	Check string
+	// Plan is what runs.
+	Plan Plan
+	// AllowHTTP lets the gate's URLs be plain http.
+	AllowHTTP bool
+	// Content says what a tree may hold.
+	Content Content
+	// Digest is the digest of the policy: of everything above, and of no
+	// secret. Domain "fencepost.gate-policy/v1".
+	Digest [32]byte
+}
+
+// An App is a GitHub App's installation.
+type App struct {
+	ID, Installation int64
+	// Key refers to a PEM private key.
+	Key SecretRef
+}
+
+// A Repository is named by its immutable ids, and by what it must be called.
+type Repository struct {
+	ID, OwnerID int64
+	Owner, Name string
+}
+
+// FullName is owner/name.
+func (r Repository) FullName() string { return r.Owner + "/" + r.Name }
+
+// A Plan pins what a gate runs.
+type Plan struct {
+	Action Action
+	// Program is a clean slash-separated path inside the action's tree.
+	Program string
+	// SHA256 is the digest of the program's bytes.
+	SHA256 [32]byte
+	// ExternalVerification adds the assessment to the evidence.
+	ExternalVerification bool
+	// Limits of one run.
+	Limits PlanLimits
+}
+
+// An Action is the repository that holds the program.
+type Action struct {
+	URL    *url.URL
+	Commit fencepost.CommitID
+	// Credential to read it with; zero for anonymous.
+	Credential Credential
+}
+
+// A Credential is a user name and a token for Git over HTTP. The zero
+// Credential is anonymous.
+type Credential struct {
+	Username string
+	Token    SecretRef
+}
+
+// Alerts says where alerts go.
+type Alerts struct {
+	// Alertmanager is its base URL; nil for none.
+	Alertmanager *url.URL
+	AlertLimits
+}
+
+// TrustSet finds a trust set by its name. The set of a gate is always found.
+func (c *Config) TrustSet(name fencepost.TrustSetName) (TrustSet, bool) {
+	for _, t := range c.Trust {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return TrustSet{}, false
+}

@@ -1,0 +1,176 @@
+package config
+
+import "time"
+
+// document is the file as it is written. Its comments become the manual and
+// the descriptions in the JSON Schema; field says what the tags mean.
+type document struct {
+	// Version is the version of this format.
+	Version int `yaml:"version" need:"required" example:"1" min:"1" max:"1"`
+	// DataDir holds ledger, inbox, artifacts and alerts. `serve` makes it,
+	// with mode 0700, if it is missing or empty, and refuses one that is not
+	// its own.
+	DataDir filePath `yaml:"data_dir" need:"required" example:"./data"`
+	// Database would be the PostgreSQL URL that several machines share. Not
+	// yet supported in this version: leave it out or empty.
+	Database string `yaml:"database" default:""`
+	// Listen is the public address: webhooks come in here, and nothing else
+	// is served. TLS is ended by a proxy before it.
+	Listen address `yaml:"listen" default:"127.0.0.1:8080"`
+	// OpsListen is the operations address: health, metrics, the operations
+	// page and artifacts, without authentication. Keep it on loopback or on a
+	// network of operators.
+	OpsListen address `yaml:"ops_listen" default:"127.0.0.1:8081"`
+	// Replay holds the two ceilings that end a bounded replay lifetime. They
+	// are fixed when the ledger is made.
+	Replay Replay `yaml:"replay"`
+	// Ledger is the record of who may run, stage and publish. Its values are
+	// fixed when the ledger is made.
+	Ledger Ledger `yaml:"ledger"`
+	// Trust names the sets of keys that authenticate deliveries. A set has 1
+	// to 8 anchors; to rotate a key, add the new one before the sender uses
+	// it, and take the old one out when it doesn't any more.
+	Trust map[name][]anchorSection `yaml:"trust" least:"1" most:"8"`
+	// Gates holds the gates by route name: each answers pull requests of one
+	// repository against one branch with one check. Its webhook URL is
+	// /hooks/ and the name.
+	Gates map[name]gateSection `yaml:"gates" most:"1000"`
+	// Sources would hold the sources by route name. Not yet supported in this version: leave it out.
+	Sources map[name]struct{} `yaml:"sources" need:"unsupported"`
+	// Ingress bounds what the public listener takes.
+	Ingress Ingress `yaml:"ingress"`
+	// Inbox bounds the recorded deliveries that are not done yet.
+	Inbox Inbox `yaml:"inbox"`
+	// Work says how recorded deliveries are worked off.
+	Work Work `yaml:"work"`
+	// Provider bounds the calls to a provider's API.
+	Provider Provider `yaml:"provider"`
+	// Fetch holds the budgets of one acquisition: of the candidate or of the
+	// action, each by itself.
+	Fetch Fetch `yaml:"fetch"`
+	// Runner says how programs are confined.
+	Runner Runner `yaml:"runner"`
+	// Artifacts bounds the evidence store.
+	Artifacts Artifacts `yaml:"artifacts"`
+	// Healing is the slow loop that finds what the provider delivered, or
+	// has open, and this side doesn't know.
+	Healing Healing `yaml:"healing"`
+	// Alerts says where alerts go besides the log, the metrics and the
+	// operations page.
+	Alerts alertsSection `yaml:"alerts"`
+}
+
+// anchorSection is one key of a trust set.
+type anchorSection struct {
+	// ID names the key in logs and receipts; unique in its set.
+	ID anchorID `yaml:"id" need:"required" example:"2026-q4"`
+	// Secret refers to the HMAC secret that the sender was given: 16 bytes or
+	// more, in no other anchor of the set.
+	Secret SecretRef `yaml:"secret" need:"required" example:"file:secrets/acme"`
+	// From is the first moment at which a delivery signed by this key may be
+	// received (inclusive). Without it there is no earliest one.
+	From time.Time `yaml:"from" example:"2026-10-01T00:00:00Z"`
+	// Until is the first moment at which it may not any more (exclusive).
+	// Without it the key is good until it is taken out.
+	Until time.Time `yaml:"until" example:"2027-02-01T00:00:00Z"`
+}
+
+// gateSection is one gate.
+type gateSection struct {
+	// Provider is what runs the repository. In this version: github.
+	Provider string `yaml:"provider" need:"required" example:"github" oneof:"github gitlab gitea forgejo"`
+	// API is the base URL of the provider's REST interface.
+	API location `yaml:"api" default:"https://api.github.com"`
+	// Git is the base URL of its smart-HTTP repositories.
+	Git location `yaml:"git" default:"https://github.com"`
+	// Trust is the name of the trust set that authenticates deliveries.
+	Trust name `yaml:"trust" need:"required" example:"acme"`
+	// App is the GitHub App whose check the branch rule requires.
+	App *appSection `yaml:"app" need:"required" example:"{id: 1, installation: 2, key: file:secrets/app.pem}"`
+	// Repository is the one whose requests are gated.
+	Repository *repositorySection `yaml:"repository" need:"required" example:"{id: 1296269, owner_id: 1, name: acme/docs}"`
+	// Base is the branch that requests must be against.
+	Base branchRef `yaml:"base" need:"required" example:"refs/heads/main"`
+	// Check is the name of the check run that is published; the branch rule
+	// requires it. Unique among the gates of one repository.
+	Check checkName `yaml:"check" need:"required" example:"fencepost/docs"`
+	// Plan is what runs.
+	Plan *planSection `yaml:"plan" need:"required" example:"{action: {url: https://github.com/acme/checks.git, commit: <40 hex>}, program: bin/check, sha256: <64 hex>}"`
+	// AllowHTTP lets the API, Git and action URLs of this gate be plain http.
+	// It is meant for loopback.
+	AllowHTTP bool `yaml:"allow_http" default:"false"`
+	// MaxSignedAge shortens replay.max_signed_age for this route. It belongs
+	// to providers that sign a time; github does not.
+	MaxSignedAge time.Duration `yaml:"max_signed_age" min:"1s" max:"1h" example:"1m"`
+	// Content says which things a tree may hold.
+	Content Content `yaml:"content"`
+}
+
+// appSection is a GitHub App's installation.
+type appSection struct {
+	// ID is the App's id.
+	ID int64 `yaml:"id" need:"required" example:"1" min:"1" max:"9223372036854775807"`
+	// Installation is the id of the App's installation on the repository's
+	// owner.
+	Installation int64 `yaml:"installation" need:"required" example:"2" min:"1" max:"9223372036854775807"`
+	// Key refers to the App's private key: RSA, 2048 bits or more, PKCS#1 or
+	// PKCS#8, in PEM.
+	Key SecretRef `yaml:"key" need:"required" example:"file:secrets/app.pem"`
+}
+
+// repositorySection names a repository by what doesn't change, and by what it
+// must still be called.
+type repositorySection struct {
+	// ID is the repository's id, which survives renames.
+	ID int64 `yaml:"id" need:"required" example:"1296269" min:"1" max:"9223372036854775807"`
+	// OwnerID is the id of the user or organization that owns it.
+	OwnerID int64 `yaml:"owner_id" need:"required" example:"1" min:"1" max:"9223372036854775807"`
+	// Name is owner/name.
+	Name repositoryName `yaml:"name" need:"required" example:"acme/docs"`
+}
+
+// planSection pins what a gate runs.
+type planSection struct {
+	// Action is where the program comes from.
+	Action *actionSection `yaml:"action" need:"required" example:"{url: https://github.com/acme/checks.git, commit: <40 hex>}"`
+	// Program is the path of the program in the action's tree.
+	Program programPath `yaml:"program" need:"required" example:"bin/check"`
+	// SHA256 is the digest of the program's bytes; any other program is not
+	// run.
+	SHA256 programDigest `yaml:"sha256" need:"required" example:"<64 hex>"`
+	// ExternalVerification adds to the evidence an assessment of each fact
+	// that the provider had to prove: what was expected, what was observed,
+	// and the verdict.
+	ExternalVerification bool `yaml:"external_verification" default:"false"`
+	// PlanLimits bound one run.
+	PlanLimits
+}
+
+// actionSection is the repository that holds the program.
+type actionSection struct {
+	// URL is the repository's.
+	URL location `yaml:"url" need:"required" example:"https://github.com/acme/checks.git"`
+	// Commit is the exact commit; no ref is ever followed.
+	Commit commitID `yaml:"commit" need:"required" example:"<40 hex>"`
+	// Credential is what it is read with. Without it, it is read anonymously.
+	Credential *credentialSection `yaml:"credential" example:"{token: file:secrets/checks-token}"`
+}
+
+// credentialSection is a read credential for Git over HTTP.
+type credentialSection struct {
+	// Username is what goes with the token.
+	Username string `yaml:"username" default:"x-access-token"`
+	// Token refers to the password or access token.
+	Token SecretRef `yaml:"token" need:"required" example:"file:secrets/checks-token"`
+}
+
+// alertsSection says where alerts go.
+type alertsSection struct {
+	// Alertmanager is the base URL of a Prometheus Alertmanager; alerts are
+	// posted to its /api/v2/alerts. Without it none is told.
+	Alertmanager location `yaml:"alertmanager" example:"https://alertmanager.example.org"`
+	// AllowHTTP lets that URL be plain http.
+	AllowHTTP bool `yaml:"allow_http" default:"false"`
+	// AlertLimits bound the store and the attempts.
+	AlertLimits
+}

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/fencepost/fencepost"
+)
+
+// MinSecretBytes is the least length of an HMAC secret (DESIGN §10).
+const MinSecretBytes = 16
+
+// Load reads and validates a file, and tries every secret it refers to. Its
+// error joins a [Fault] for each thing that is wrong, in the order of the
+// file, and matches [ErrInvalid].
+func Load(file string, env Lookup) (*Config, error) {
+	text, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	v := read(file, text)
+	v.trySecrets(env)
+	if err := joinFaults(v.faults); err != nil {
+		return nil, err
+	}
+	return v.cfg, nil
+}
+
+// Parse validates text as the file of that name: it reads no other file, and
+// no secret. Its error is as [Load]'s.
+func Parse(file string, text []byte) (*Config, error) {
+	v := read(file, text)
+	if err := joinFaults(v.faults); err != nil {
+		return nil, err
+	}
+	return v.cfg, nil
+}
+
+func read(file string, text []byte) *validator {
+	v := &validator{decoder: newDecoder(file), dir: filepath.Dir(file), cfg: &Config{File: file}}
+	var doc document
+	if v.document(text, &doc) {
+		v.config(&doc)
+	}
+	return v
+}
+
+func readFile(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &Fault{File: file, Problem: "there is no such file; `fencepost init` writes a starter configuration, and --config names another"}
+	case err != nil:
+		return nil, &Fault{File: file, Problem: describeOpen(err).Error()}
+	}
+	defer f.Close()
+	text := make([]byte, maxFileBytes+1)
+	n, err := io.ReadFull(f, text)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, &Fault{File: file, Problem: describeOpen(err).Error()}
+	}
+	return text[:n], nil
+}
+
+// trySecrets resolves each reference once, so that a wrong one is found
+// before anything starts, and drops what it got.
+func (v *validator) trySecrets(env Lookup) {
+	// Two anchors of a set may refer to one secret by different names; only
+	// digests are kept to tell.
+	seen := map[string]string{}
+	for _, use := range v.refs {
+		secret, err := use.ref.Resolve(env)
+		if err != nil {
+			v.refuse(use.path, "%s", err)
+			continue
+		}
+		switch use.as {
+		case asHMAC:
+			v.tryHMAC(use, secret, seen)
+		case asAppKey:
+			if _, err := ParseAppKey(secret); err != nil {
+				v.refuse(use.path, "%s: %s", use.ref, err)
+			}
+		case asToken:
+		}
+		secret.Zero()
+	}
+}
+
+func (v *validator) tryHMAC(use secretUse, secret fencepost.Secret, seen map[string]string) {
+	if secret.Len() < MinSecretBytes {
+		v.refuse(use.path, "%s: must be %d bytes or more, is %d; `openssl rand -hex 32` makes one", use.ref, MinSecretBytes, secret.Len())
+		return
+	}
+	key := fmt.Sprintf("%s\x00%x", use.set, sha256.Sum256(secret.Reveal()))
+	if there, twice := seen[key]; twice {
+		v.refuse(use.path, "%s: is the same secret as %s; give each anchor its own", use.ref, there)
+		return
+	}
+	seen[key] = use.path
+}

@@ -1,0 +1,290 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fencepost/fencepost"
+)
+
+// A validator compares fields with each other, and turns the document into a
+// [Config]. It is pure: it reads no file, clock or environment.
+type validator struct {
+	*decoder
+	// dir is what relative paths are relative to.
+	dir string
+	cfg *Config
+	// refs are the secrets that the document refers to, to be tried.
+	refs []secretUse
+}
+
+// A secretUse is one reference with what the secret must be.
+type secretUse struct {
+	path string
+	ref  SecretRef
+	as   secretForm
+	// set is the trust set, whose secrets must differ.
+	set string
+}
+
+type secretForm uint8
+
+const (
+	asHMAC secretForm = iota + 1
+	asAppKey
+	asToken
+)
+
+func (v *validator) refuse(path, format string, args ...any) {
+	v.fault(v.at(path), format, args...)
+}
+
+func (v *validator) warn(path, format string, args ...any) {
+	p := v.at(path)
+	f := Fault{File: v.file, Line: p.line, Column: p.column, Path: path, Problem: fmt.Sprintf(format, args...)}
+	v.cfg.Warnings = append(v.cfg.Warnings, f.Error())
+}
+
+func (v *validator) config(doc *document) {
+	c := v.cfg
+	c.DataDir = string(doc.DataDir)
+	if !filepath.IsAbs(c.DataDir) {
+		c.DataDir = filepath.Join(v.dir, c.DataDir)
+	}
+	c.Listen, c.OpsListen = string(doc.Listen), string(doc.OpsListen)
+	c.Replay = fencepost.ReplayWindow{MaxSignedAge: doc.Replay.MaxSignedAge, MaxQueueAge: doc.Replay.MaxQueueAge}
+	c.Ledger, c.Ingress, c.Inbox, c.Work = doc.Ledger, doc.Ingress, doc.Inbox, doc.Work
+	c.Provider, c.Fetch, c.Runner = doc.Provider, doc.Fetch, doc.Runner
+	c.Artifacts, c.Healing = doc.Artifacts, doc.Healing
+	c.Alerts = Alerts{Alertmanager: doc.Alerts.Alertmanager.url, AlertLimits: doc.Alerts.AlertLimits}
+	if doc.Database != "" {
+		v.refuse("database", "not yet supported in this version; leave it empty, and run one machine on data_dir")
+	}
+	v.secure("alerts.alertmanager", doc.Alerts.Alertmanager, doc.Alerts.AllowHTTP, "alerts.allow_http")
+	v.listeners()
+	v.bounds()
+	v.trust(doc)
+	v.gates(doc)
+}
+
+func (v *validator) listeners() {
+	c := v.cfg
+	host, port, err := net.SplitHostPort(c.OpsListen)
+	if err != nil {
+		return // reported already
+	}
+	_, public, _ := net.SplitHostPort(c.Listen)
+	if port == public && port != "0" {
+		v.refuse("ops_listen", "has the port of listen; the operations page is never served in public: give it another")
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		v.warn("ops_listen", "is not a loopback address, and the operations page asks for no password: keep the network around it private")
+	}
+}
+
+// bounds compares limits that make no sense together.
+func (v *validator) bounds() {
+	c := v.cfg
+	rules := []struct {
+		broken      bool
+		path, other string
+		problem     string
+	}{
+		{c.Ingress.BodyMemory < c.Ingress.MaxBody, "ingress.body_memory", "ingress.max_body",
+			fmt.Sprintf("must be at least ingress.max_body (%s), is %s", c.Ingress.MaxBody, c.Ingress.BodyMemory)},
+		{c.Ingress.BodyTimeout < c.Ingress.HeaderTimeout, "ingress.body_timeout", "ingress.header_timeout",
+			fmt.Sprintf("must be at least ingress.header_timeout (%s), is %s", c.Ingress.HeaderTimeout, c.Ingress.BodyTimeout)},
+		{c.Ingress.WriteTimeout < c.Ingress.BodyTimeout, "ingress.write_timeout", "ingress.body_timeout",
+			fmt.Sprintf("must be at least ingress.body_timeout (%s), is %s", c.Ingress.BodyTimeout, c.Ingress.WriteTimeout)},
+		{c.Inbox.Segment < c.Ingress.MaxBody+MiB, "inbox.segment", "ingress.max_body",
+			fmt.Sprintf("must be at least ingress.max_body and 1MiB for its headers (%s), is %s", c.Ingress.MaxBody+MiB, c.Inbox.Segment)},
+		{c.Inbox.MaxBytes < 2*c.Inbox.Segment, "inbox.max_bytes", "inbox.segment",
+			fmt.Sprintf("must be at least two segments (%s), is %s", 2*c.Inbox.Segment, c.Inbox.MaxBytes)},
+		{c.Work.MaxBackoff < c.Work.Backoff, "work.max_backoff", "work.backoff",
+			fmt.Sprintf("must be at least work.backoff (%s), is %s", c.Work.Backoff, c.Work.MaxBackoff)},
+		{c.Provider.Timeout > c.Ledger.Lease/2, "provider.timeout", "ledger.lease",
+			fmt.Sprintf("must be at most half of ledger.lease (%s), is %s", c.Ledger.Lease/2, c.Provider.Timeout)},
+		{c.Fetch.Connect > c.Fetch.Total, "fetch.total", "fetch.connect",
+			fmt.Sprintf("must be at least fetch.connect (%s), is %s", c.Fetch.Connect, c.Fetch.Total)},
+		{c.Fetch.Idle > c.Fetch.Total, "fetch.total", "fetch.idle",
+			fmt.Sprintf("must be at least fetch.idle (%s), is %s", c.Fetch.Idle, c.Fetch.Total)},
+		{c.Fetch.File > c.Fetch.Inflated, "fetch.inflated", "fetch.file",
+			fmt.Sprintf("must be at least fetch.file (%s), is %s", c.Fetch.File, c.Fetch.Inflated)},
+		{c.Fetch.File > c.Fetch.Output, "fetch.output", "fetch.file",
+			fmt.Sprintf("must be at least fetch.file (%s), is %s", c.Fetch.File, c.Fetch.Output)},
+		{c.Artifacts.MaxTotal < c.Artifacts.MaxSize, "artifacts.max_total", "artifacts.max_size",
+			fmt.Sprintf("must be at least artifacts.max_size (%s), is %s", c.Artifacts.MaxSize, c.Artifacts.MaxTotal)},
+	}
+	for _, r := range rules {
+		// A value that is out of its own range is compared with nothing.
+		if r.broken && !v.faulty(r.path) && !v.faulty(r.other) {
+			v.refuse(r.path, "%s", r.problem)
+		}
+	}
+}
+
+// secure holds a URL against its section's allow_http.
+func (v *validator) secure(path string, l location, allowed bool, unless string) *url.URL {
+	if l.url != nil && l.url.Scheme == "http" && !allowed {
+		v.refuse(path, "must be https, is http; where that is meant, such as on loopback, set %s: true", unless)
+	}
+	return l.url
+}
+
+func (v *validator) trust(doc *document) {
+	for _, set := range sortedKeys(doc.Trust) {
+		t := TrustSet{Name: fencepost.TrustSetName(set)}
+		lines := map[anchorID]int{}
+		refs := map[string]int{}
+		for i, a := range doc.Trust[set] {
+			path := fmt.Sprintf("trust.%s[%d]", set, i)
+			if line, twice := lines[a.ID]; twice && a.ID != "" {
+				v.refuse(path+".id", "is the id of another anchor of this set too (line %d); give each its own", line)
+			}
+			lines[a.ID] = v.at(path + ".id").line
+			if line, twice := refs[a.Secret.String()]; twice && !a.Secret.IsZero() {
+				v.refuse(path+".secret", "is the secret of another anchor of this set too (line %d); give each its own", line)
+			}
+			refs[a.Secret.String()] = v.at(path + ".secret").line
+			if !a.Until.IsZero() && !a.From.Before(a.Until) {
+				v.refuse(path+".until", "must be later than from, or no moment is left")
+			}
+			ref := v.use(path+".secret", a.Secret, asHMAC, string(set))
+			t.Anchors = append(t.Anchors, Anchor{ID: fencepost.AnchorID(a.ID), Secret: ref, From: a.From, Until: a.Until})
+		}
+		v.cfg.Trust = append(v.cfg.Trust, t)
+	}
+}
+
+// use notes a reference to be tried, and ties it to the file's directory.
+func (v *validator) use(path string, ref SecretRef, as secretForm, set string) SecretRef {
+	if ref.IsZero() {
+		return ref
+	}
+	ref.dir = v.dir
+	v.refs = append(v.refs, secretUse{path: path, ref: ref, as: as, set: set})
+	return ref
+}
+
+func (v *validator) gates(doc *document) {
+	checks := map[string]string{}
+	ids := map[string]string{}
+	names := map[string]string{}
+	used := map[name]bool{}
+	for _, key := range sortedKeys(doc.Gates) {
+		section := doc.Gates[key]
+		path := "gates." + string(key)
+		used[section.Trust] = true
+		if _, known := doc.Trust[section.Trust]; !known && section.Trust != "" {
+			v.refuse(path+".trust", "names no trust set; known are: %s", cmp.Or(listed(sortedKeys(doc.Trust)), "none, so add one under trust"))
+		}
+		g, whole := v.gate(path, key, section)
+		if !whole {
+			continue
+		}
+		instance := strings.ToLower(g.API.Host)
+		repo := fmt.Sprintf("%s/%d", instance, g.Repository.ID)
+		v.distinct(checks, path, ".check", repo+"\x00"+strings.ToLower(g.Check), path,
+			"is the check of %s too, in the same repository; give each gate its own")
+		is := fmt.Sprintf("%d %s", g.Repository.OwnerID, strings.ToLower(g.Repository.FullName()))
+		v.agrees(ids, path, ".repository", repo, is, "has the id of another gate's repository, but another owner_id or name; one of the two is wrong")
+		v.agrees(names, path, ".repository", instance+"/"+strings.ToLower(g.Repository.FullName()), repo, "has the name of another gate's repository, but another id; one of the two is wrong")
+		g.Digest = g.policyDigest()
+		v.cfg.Gates = append(v.cfg.Gates, g)
+	}
+	if len(doc.Gates) == 0 {
+		v.warn("", "has no gates, so nothing would be served; add one under gates")
+	}
+	for _, set := range sortedKeys(doc.Trust) {
+		if !used[set] {
+			v.warn("trust."+string(set), "is the trust set of no gate")
+		}
+	}
+}
+
+// distinct refuses a key that was seen; format names where.
+func (v *validator) distinct(seen map[string]string, path, field, key, here, format string) {
+	if there, twice := seen[key]; twice {
+		v.refuse(path+field, format, there)
+		return
+	}
+	seen[key] = here
+}
+
+// agrees refuses a key that was seen with another value.
+func (v *validator) agrees(seen map[string]string, path, field, key, value, problem string) {
+	if before, known := seen[key]; known && before != value {
+		v.refuse(path+field, "%s", problem)
+	}
+	seen[key] = value
+}
+
+// gate turns one section into a policy. whole is false where something that
+// the comparison of gates needs is missing; that is reported already.
+func (v *validator) gate(path string, key name, s gateSection) (g Gate, whole bool) {
+	if s.Provider != string(GitHub) {
+		if s.Provider != "" && !v.faulty(path+".provider") {
+			v.refuse(path+".provider", "%s is not yet supported in this version; use github", s.Provider)
+		}
+		return Gate{}, false
+	}
+	if s.MaxSignedAge != 0 {
+		v.refuse(path+".max_signed_age", "has no meaning for github, which signs no time; take it out")
+	}
+	g = Gate{
+		Route: fencepost.RouteName(key), Provider: GitHub,
+		API:   v.secure(path+".api", s.API, s.AllowHTTP, path+".allow_http"),
+		Git:   v.secure(path+".git", s.Git, s.AllowHTTP, path+".allow_http"),
+		Trust: fencepost.TrustSetName(s.Trust), Base: string(s.Base), Check: string(s.Check),
+		AllowHTTP: s.AllowHTTP, Content: s.Content,
+	}
+	if s.App != nil {
+		g.App = App{ID: s.App.ID, Installation: s.App.Installation, Key: v.use(path+".app.key", s.App.Key, asAppKey, "")}
+	}
+	if s.Repository != nil {
+		g.Repository = Repository{ID: s.Repository.ID, OwnerID: s.Repository.OwnerID}
+		g.Repository.Owner, g.Repository.Name, _ = strings.Cut(string(s.Repository.Name), "/")
+	}
+	if s.Plan != nil {
+		g.Plan = v.plan(path+".plan", *s.Plan, s.AllowHTTP, path+".allow_http")
+	}
+	whole = s.Repository != nil && s.Repository.ID != 0 && s.Repository.Name != "" && g.Check != "" &&
+		g.API != nil && g.Git != nil && g.Plan.Action.URL != nil
+	return g, whole
+}
+
+func (v *validator) plan(path string, s planSection, allowHTTP bool, unless string) Plan {
+	p := Plan{
+		Program: string(s.Program), SHA256: s.SHA256,
+		ExternalVerification: s.ExternalVerification, Limits: s.PlanLimits,
+	}
+	if s.Action == nil {
+		return p
+	}
+	p.Action = Action{URL: v.secure(path+".action.url", s.Action.URL, allowHTTP, unless), Commit: s.Action.Commit.id}
+	if c := s.Action.Credential; c != nil {
+		p.Action.Credential = Credential{
+			Username: c.Username,
+			Token:    v.use(path+".action.credential.token", c.Token, asToken, ""),
+		}
+	}
+	return p
+}
+
+// faulty reports whether the field has a fault of its own already.
+func (v *validator) faulty(path string) bool {
+	return slices.ContainsFunc(v.faults, func(f *Fault) bool { return f.Path == path })
+}
+
+func listed[T ~string](names []T) string {
+	texts := make([]string, len(names))
+	for i, n := range names {
+		texts[i] = string(n)
+	}
+	return strings.Join(texts, ", ")
+}
