@@ -43,9 +43,9 @@ type (
 	// Delay makes the answer late. The request is handled first.
 	Delay struct{ For time.Duration }
 
-	// Status answers Code with a body that fits it, without handling the
+	// Fail answers Code with a body that fits it, without handling the
 	// request. RetryAfter, where positive, is sent in whole seconds.
-	Status struct {
+	Fail struct {
 		Code       int
 		RetryAfter time.Duration
 	}
@@ -87,8 +87,7 @@ type (
 		Code       int
 	}
 
-	// NotYet answers as if the commit that the request names were not there:
-	// 404 to a read, 422 to a write.
+	// NotYet answers as if the commit that the request names were not there.
 	NotYet struct{}
 
 	// ExpireToken makes the installation token of the request invalid from
@@ -114,7 +113,7 @@ type (
 )
 
 func (Delay) isEffect()          {}
-func (Status) isEffect()         {}
+func (Fail) isEffect()           {}
 func (DropRequest) isEffect()    {}
 func (DropAnswer) isEffect()     {}
 func (Truncate) isEffect()       {}
