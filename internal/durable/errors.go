@@ -107,11 +107,7 @@ func opError(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	// The os package puts the whole path of the host into its errors; our
-	// own names are relative to the root, so errors can be shown.
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		err = pe.Err
-	}
+	err = pathCause(err)
 	if isNoSpace(err) {
 		return &NoSpaceError{Op: op, Name: name, Err: err}
 	}
@@ -119,4 +115,13 @@ func opError(op, name string, err error) error {
 		err = errors.Join(ErrReadOnly, err)
 	}
 	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// pathCause takes the host's whole path off an error of package os: our own
+// names are relative to the root, so that our errors can be shown.
+func pathCause(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
 }

@@ -34,6 +34,14 @@ func (o osFS) at2(op, a, b string) (string, string, error) {
 	return a, b, err
 }
 
+// notSelf refuses the tree itself where only names in it make sense.
+func notSelf(op string, names ...string) error {
+	if slices.Contains(names, ".") {
+		return &fs.PathError{Op: op, Path: ".", Err: fs.ErrInvalid}
+	}
+	return nil
+}
+
 // OpenFile implements [FS] by open(2), always with O_CLOEXEC: a child must
 // not keep the lock of a dead parent.
 func (o osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
@@ -63,7 +71,7 @@ func (o osFS) Mkdir(name string, perm fs.FileMode) error {
 // Rename implements [FS] by rename(2).
 func (o osFS) Rename(oldName, newName string) error {
 	from, to, err := o.at2("rename", oldName, newName)
-	if err != nil {
+	if err := errors.Join(err, notSelf("rename", oldName, newName)); err != nil {
 		return err
 	}
 	return opError("rename", newName, linkCause(os.Rename(from, to)))
@@ -72,7 +80,7 @@ func (o osFS) Rename(oldName, newName string) error {
 // Link implements [FS] by link(2).
 func (o osFS) Link(oldName, newName string) error {
 	from, to, err := o.at2("link", oldName, newName)
-	if err != nil {
+	if err := errors.Join(err, notSelf("link", oldName, newName)); err != nil {
 		return err
 	}
 	return opError("link", newName, linkCause(os.Link(from, to)))
@@ -89,7 +97,7 @@ func linkCause(err error) error {
 // Remove implements [FS] by unlink(2) and rmdir(2).
 func (o osFS) Remove(name string) error {
 	full, err := o.at("remove", name)
-	if err != nil {
+	if err := errors.Join(err, notSelf("remove", name)); err != nil {
 		return err
 	}
 	return opError("remove", name, os.Remove(full))
@@ -269,7 +277,8 @@ func (f *osFile) flockNow(mode LockMode) (bool, error) {
 	if !taken {
 		return false, nil
 	}
-	return true, f.confirmLock()
+	err = f.confirmLock()
+	return err == nil, err
 }
 
 // flockWait waits in the kernel.
@@ -321,16 +330,14 @@ func (f *osFile) flockUntil(ctx context.Context, mode LockMode) error {
 func (f *osFile) confirmLock() error {
 	f.locked.Store(true)
 	here, err := f.f.Stat()
-	if err == nil {
-		var there fs.FileInfo
-		if there, err = os.Stat(f.full); err == nil && os.SameFile(here, there) {
-			return nil
-		}
+	if err != nil {
+		return errors.Join(opError("lock", f.name, err), f.Unlock())
 	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = ErrLockReplaced
+	there, err := os.Stat(f.full)
+	if err == nil && os.SameFile(here, there) {
+		return nil
 	}
-	return errors.Join(opError("lock", f.name, err), f.Unlock())
+	return errors.Join(opError("lock", f.name, ErrLockReplaced), f.Unlock())
 }
 
 // Unlock implements [File].

@@ -4,6 +4,7 @@ package durable
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +31,10 @@ func control(file *os.File, f func(fd int) error) error {
 			}
 		}
 	})
-	return errors.Join(err, callErr)
+	if err != nil {
+		return fs.ErrClosed // the one way in which Control itself fails
+	}
+	return callErr
 }
 
 // flock reports whether the lock was taken: always, unless wait is false.
@@ -54,9 +58,9 @@ func funlock(file *os.File) error {
 }
 
 func syncDir(path string) error {
-	d, err := os.Open(path)
+	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return errors.Join(ErrSyncNotTried, err)
+		return errors.Join(ErrSyncNotTried, pathCause(err))
 	}
 	return errors.Join(syncFull(d), d.Close())
 }
