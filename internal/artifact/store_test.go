@@ -239,10 +239,10 @@ func TestAFullDiskIsAnErrorAndRoomMendsIt(t *testing.T) {
 	d := crashfs.New(crashfs.Options{Capacity: 8192})
 	s := open(t, d.Process(), artifact.Limits{}, &clock{noon})
 	kept := put(t, s, "kept")
-	if _, err := s.Put(t.Context(), make([]byte, 400)); !errors.Is(err, durable.ErrNoSpace) {
+	if _, err := s.Put(t.Context(), bytes.Repeat([]byte("x"), 20000)); !errors.Is(err, durable.ErrNoSpace) {
 		t.Fatalf("Put = %v, want ErrNoSpace", err)
 	}
 	wantHeld(t, s, kept, "kept")
 	d.SetCapacity(0)
-	put(t, s, string(make([]byte, 20000)))
+	put(t, s, strings.Repeat("x", 20000))
 }
