@@ -54,6 +54,15 @@ func HeadersFromMap(values map[string][]string) Headers {
 // Len returns the number of pairs.
 func (h Headers) Len() int { return len(h.pairs) }
 
+// Size returns the length of all names and values together, in bytes.
+func (h Headers) Size() int {
+	n := 0
+	for _, p := range h.pairs {
+		n += len(p.Name) + len(p.Value)
+	}
+	return n
+}
+
 // All returns a copy of the pairs in canonical order.
 func (h Headers) All() []Header { return slices.Clone(h.pairs) }
 

@@ -22,8 +22,8 @@ func TestHeadersHaveOneOrder(t *testing.T) {
 		if diff := cmp.Diff(want, h.All()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if h.Len() != len(want) {
-			t.Errorf("%s: Len = %d", name, h.Len())
+		if h.Len() != len(want) || h.Size() != 8 {
+			t.Errorf("%s: Len = %d, Size = %d; want %d, 8", name, h.Len(), h.Size(), len(want))
 		}
 	}
 	if fromPairs.Digest() != fromMap.Digest() {
