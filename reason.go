@@ -77,6 +77,8 @@ const (
 	ReasonNotMergeable Reason = "not_mergeable"
 	// ReasonGateUnproven: no active rule requires exactly our check.
 	ReasonGateUnproven Reason = "gate_unproven"
+	// ReasonGateChanged: rule or authorization of the gate changed during the run, head and base did not.
+	ReasonGateChanged Reason = "gate_changed"
 	// ReasonForeignStatus: somebody else's run or status bears our name.
 	ReasonForeignStatus Reason = "foreign_status"
 	// ReasonIdentity: the provider's repository is not the configured one.
