@@ -84,7 +84,7 @@ func notFound() answer { return failure(http.StatusNotFound, "Not Found") }
 
 // invalid answers 422 and names what was wrong with which field.
 func invalid(message string, faults ...object) answer {
-	body := object{"message": message, "documentation_url": docsURL, "status": "422"}
+	body := object{"message": message, "documentation_url": docsURL}
 	if len(faults) > 0 {
 		body["errors"] = faults
 	}

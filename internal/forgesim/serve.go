@@ -19,13 +19,37 @@ func (f *Forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	inner := r.Clone(r.Context())
-	inner.URL.RawPath = rest
 	inner.URL.Path = strings.TrimPrefix(r.URL.Path, APIPrefix)
-	if rest == "" || rest != path.Clean(rest) {
+	inner.URL.RawPath = joinSegments(rest)
+	whole := rest
+	if strings.Contains(rest, "/git/matching-refs/") {
+		whole = strings.TrimSuffix(rest, "/") // of a prefix, it means something
+	}
+	if whole == "" || whole != path.Clean(whole) {
 		// The mux would redirect; GitHub knows no such path.
 		inner.URL.Path, inner.URL.RawPath = "/-", ""
 	}
 	f.api.ServeHTTP(w, inner)
+}
+
+// joinSegments escapes the slashes of a branch or another ref in the middle of a
+// path, which GitHub takes as they are.
+func joinSegments(escaped string) string {
+	for _, before := range []string{"/commits/", "/branches/"} {
+		head, rest, ok := strings.Cut(escaped, before)
+		if !ok || strings.HasSuffix(head, "/git") {
+			continue
+		}
+		tail := ""
+		for _, after := range []string{"/check-runs", "/check-suites", "/status", "/statuses", "/protection"} {
+			if ref, ok := strings.CutSuffix(rest, after); ok {
+				rest, tail = ref, after
+				break
+			}
+		}
+		return head + before + strings.ReplaceAll(rest, "/", "%2F") + tail
+	}
+	return escaped
 }
 
 // serveOperation answers one REST call: faults before, the operation, faults

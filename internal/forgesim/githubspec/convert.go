@@ -47,19 +47,23 @@ func nullable(schema map[string]any) {
 	}
 }
 
-// amend corrects the description where GitHub is known to answer otherwise
-// (contracts: "head.repo (nullable)").
+// amend corrects the description where it contradicts itself or is known to
+// differ from what GitHub answers.
 func amend(api map[string]any) error {
 	for _, name := range []string{"pull-request", "pull-request-simple"} {
-		for _, side := range []string{"head"} {
-			properties, err := member(api, "components", "schemas", name, "properties", side, "properties")
-			if err != nil {
-				return err
-			}
-			// The repository of a fork that was deleted is null.
-			properties["repo"] = map[string]any{"anyOf": []any{properties["repo"], map[string]any{"type": "null"}}}
+		head, err := member(api, "components", "schemas", name, "properties", "head", "properties")
+		if err != nil {
+			return err
 		}
+		// The repository of a fork that was deleted is null.
+		head["repo"] = map[string]any{"anyOf": []any{head["repo"], map[string]any{"type": "null"}}}
 	}
+	// In this list alone an account has to be a user and an enterprise at once.
+	list, err := member(api, "paths", "/app/installations", "get", "responses", "200", "content", "application/json", "schema")
+	if err != nil {
+		return err
+	}
+	list["items"] = map[string]any{"$ref": "#/components/schemas/installation"}
 	return nil
 }
 
