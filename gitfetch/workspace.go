@@ -1,0 +1,372 @@
+package gitfetch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/fencepost/fencepost/gitfetch/internal/object"
+	"github.com/fencepost/fencepost/internal/durable"
+)
+
+const (
+	ownerPrefix = ".gitfetch-"
+	ownerFile   = "owner"
+	randomBytes = 16
+	lockTries   = 8
+)
+
+// A Workspace is a private directory in which one process makes checkouts.
+// It is locked for as long as it is open, so that whatever a killed process
+// left can be told from what a living one uses, without looking at its age.
+// Safe for concurrent use.
+//
+// In the directory that was opened it looks like this:
+//
+//	.gitfetch-<random>/         one for each living process, mode 0700
+//	    owner                   held locked; empty
+//	    <random>/               one for each checkout, or one being written
+type Workspace struct {
+	base string // absolute
+	name string // of the own directory in base
+
+	swept     Sweeping
+	leftovers error
+
+	users  sync.WaitGroup // fetches under way
+	mu     sync.Mutex
+	closed bool         // guarded by mu: nothing more enters
+	lock   durable.File // guarded by mu: nil once all is removed
+}
+
+// A Sweeping says what [Sweep] found.
+type Sweeping struct {
+	// Removed counts directories of dead processes that are gone now.
+	Removed int
+	// Alive counts directories whose process lives.
+	Alive int
+	// Foreign counts directories that this user may not touch.
+	Foreign int
+}
+
+// OpenWorkspace sweeps dir, which must exist, as [Sweep] does, and makes a
+// new private directory in it. What could not be swept does not keep the
+// workspace from opening: see [Workspace.Swept].
+func OpenWorkspace(dir string) (*Workspace, error) {
+	const op = "gitfetch.open_workspace"
+	base, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, sealed(op, host("workspace", err))
+	}
+	swept, leftovers := Sweep(base)
+	w, err := own(base)
+	if err != nil {
+		return nil, sealed(op, errors.Join(err, leftovers))
+	}
+	w.swept, w.leftovers = swept, leftovers
+	return w, nil
+}
+
+// own makes and locks a new directory. A sweeper that looks between the
+// steps takes it for a leftover and removes it; then the next name is tried.
+func own(base string) (*Workspace, error) {
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		return nil, host("open workspace", err)
+	}
+	var w *Workspace
+	for try := 0; w == nil && try < lockTries; try++ {
+		var failed error
+		if w, failed = tryOwn(base, root); failed != nil {
+			err = failed
+		}
+	}
+	if closed := root.Close(); w != nil && closed == nil {
+		return w, nil
+	}
+	return nil, host("make workspace", err)
+}
+
+// tryOwn makes one attempt, and leaves nothing behind where it fails.
+func tryOwn(base string, root *os.Root) (*Workspace, error) {
+	name := ownerPrefix + randomName()
+	if err := root.Mkdir(name, dirPerm); err != nil {
+		return nil, err
+	}
+	lock, err := durable.OS(base).OpenFile(path.Join(name, ownerFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, errors.Join(err, removeIn(root, name))
+	}
+	taken, err := lock.TryLock(durable.Exclusive)
+	if taken && err == nil {
+		return &Workspace{base: base, name: name, lock: lock}, nil
+	}
+	if err == nil {
+		err = errors.New("swept while it was made")
+	}
+	return nil, errors.Join(err, lock.Close(), removeIn(root, name))
+}
+
+func randomName() string {
+	var b [randomBytes]byte
+	// It never fails: rand.Read ends the process first.
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// Swept returns what [Sweep] returned when the workspace was opened.
+func (w *Workspace) Swept() (Sweeping, error) { return w.swept, w.leftovers }
+
+// Fetch makes a checkout of one commit in a new directory of the workspace.
+// It is there whole when Fetch returns, or not at all. The request's Dir must
+// be empty. Errors are described at [ErrRequest] and what follows it.
+//
+// DESIGN §6.
+func (w *Workspace) Fetch(ctx context.Context, req Request) (*Checkout, error) {
+	const op = "gitfetch.fetch"
+	t, err := req.checkFetch()
+	if err == nil && req.Dir != "" {
+		err = fmt.Errorf("%w: dir: a workspace chooses its own", ErrRequest)
+	}
+	if err == nil {
+		err = w.enter()
+	}
+	if err != nil {
+		return nil, sealed(op, err)
+	}
+	defer w.users.Done()
+	c, err := w.fetch(ctx, t, path.Join(w.name, randomName()))
+	return c, sealed(op, err)
+}
+
+func (w *Workspace) enter() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return fmt.Errorf("%w: workspace is closed", ErrRequest)
+	}
+	w.users.Add(1)
+	return nil
+}
+
+// Close waits for fetches under way, removes the directory with every
+// checkout that is still in it, and frees the lock. An error matches
+// [ErrCleanup] and is one to alert on; Close may then be called again.
+func (w *Workspace) Close() error {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.users.Wait()
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lock == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(w.base)
+	if err != nil {
+		return cleanupError(err)
+	}
+	err = removeOwned(root, w.name, w.lock)
+	if err == nil {
+		w.lock = nil
+	}
+	return cleanupError(errors.Join(err, root.Close()))
+}
+
+// removeOwned removes a workspace whose lock the caller holds, the file that
+// bears the lock last: as long as there is anything else, it can be told
+// whether its owner lives. The lock is closed only if all went well.
+func removeOwned(root *os.Root, name string, lock durable.File) error {
+	dir, err := root.OpenRoot(name)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return lock.Close()
+		}
+		return err
+	}
+	err = removeContents(dir)
+	if err = errors.Join(err, dir.Close()); err != nil {
+		return err
+	}
+	if err := root.Remove(path.Join(name, ownerFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = lock.Close()
+	// A sweeper may have found the directory empty and removed it.
+	if gone := root.Remove(name); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}
+
+// removeContents removes all but the owner file.
+func removeContents(dir *os.Root) error {
+	names, err := list(dir, func(e fs.DirEntry) bool { return e.Name() != ownerFile })
+	for _, name := range names {
+		err = errors.Join(err, removeIn(dir, name))
+	}
+	return err
+}
+
+// list returns the names in a directory that keep wants.
+func list(dir *os.Root, keep func(fs.DirEntry) bool) (names []string, err error) {
+	const some = 256
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	for err == nil {
+		var entries []fs.DirEntry
+		entries, err = f.ReadDir(some)
+		for _, e := range entries {
+			if keep(e) {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return names, errors.Join(err, f.Close())
+}
+
+// Sweep removes from dir the workspaces whose processes are gone, as the lock
+// of each tells. A directory that is not there has nothing to sweep. An error
+// matches [ErrCleanup] and is one to alert on; the counts are right also
+// then.
+func Sweep(dir string) (Sweeping, error) {
+	var s Sweeping
+	base, err := filepath.Abs(dir)
+	if err != nil {
+		return s, cleanupError(err)
+	}
+	root, err := os.OpenRoot(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, cleanupError(err)
+	}
+	names, err := list(root, func(e fs.DirEntry) bool {
+		id, ok := strings.CutPrefix(e.Name(), ownerPrefix)
+		return ok && len(id) == hex.EncodedLen(randomBytes) && e.IsDir()
+	})
+	for _, name := range names {
+		err = errors.Join(err, s.one(base, root, name))
+	}
+	return s, cleanupError(errors.Join(err, root.Close()))
+}
+
+// one looks at one workspace.
+func (s *Sweeping) one(base string, root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.IsDir() || !ownedByUs(info):
+		s.Foreign++
+		return nil
+	}
+	lock, err := durable.OS(base).OpenFile(path.Join(name, ownerFile), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.ownerless(root, name)
+	}
+	if err != nil {
+		return err
+	}
+	taken, err := lock.TryLock(durable.Exclusive)
+	switch {
+	case errors.Is(err, durable.ErrLockReplaced):
+		// Somebody else has just removed it.
+		return lock.Close()
+	case err != nil:
+		return errors.Join(err, lock.Close())
+	case !taken:
+		s.Alive++
+		return lock.Close()
+	}
+	if err := removeOwned(root, name, lock); err != nil {
+		return errors.Join(err, lock.Close())
+	}
+	s.Removed++
+	return nil
+}
+
+// ownerless deals with a workspace that is just being made, just being
+// removed, or that was cut off in either: without its file it is empty, and
+// whoever makes it will notice.
+func (s *Sweeping) ownerless(root *os.Root, name string) error {
+	err := root.Remove(name)
+	if err == nil {
+		s.Removed++
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, statErr := root.Lstat(path.Join(name, ownerFile)); statErr == nil {
+		s.Alive++ // it was being made
+		return nil
+	}
+	return err
+}
+
+// adopt moves a finished tree from the workspace to its place, and makes a
+// checkout of it.
+func (w *Workspace) adopt(t *target, p *plan, temp, final string, stats Stats) (*Checkout, error) {
+	fsys := durable.OS(w.base)
+	if t.Sync == SyncAll {
+		if err := syncDirs(fsys, temp, p.nodes); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := fsys.Stat(final); err == nil {
+		return nil, ErrExists
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, host("look at directory", err)
+	}
+	if err := fsys.Rename(temp, final); err != nil {
+		return nil, host("rename directory", err)
+	}
+	c := &Checkout{
+		repository: t.URL,
+		commit:     t.Commit,
+		parents:    p.parents,
+		nodes:      p.nodes,
+		policy:     t.Policy,
+		stats:      stats,
+		base:       w.base,
+		name:       final,
+	}
+	if t.Sync == SyncAll {
+		if err := fsys.SyncDir(path.Dir(final)); err != nil {
+			return nil, errors.Join(host("sync directory", err), c.Remove())
+		}
+	}
+	return c, nil
+}
+
+// syncDirs makes every name in a written tree durable, the deepest first.
+func syncDirs(fsys durable.FS, root string, nodes []node) error {
+	for i := len(nodes) - 1; i >= 0; i-- {
+		if nodes[i].mode != object.Dir {
+			continue
+		}
+		if err := fsys.SyncDir(path.Join(root, pathOf(nodes, int32(i)))); err != nil {
+			return host("sync directory", err)
+		}
+	}
+	return nil
+}
