@@ -57,12 +57,12 @@ func (r rendering) webhookRepository(repo *Repository) object {
 func (p *PullRequest) emit(ctx context.Context, sender *account, action string, extra object) error {
 	return p.base.emit("pull_request", action, sender, func() (object, error) {
 		// A webhook never knows the test merge: it is made by being asked for.
-		shown, err := rendering{p.forge}.pull(ctx, p, false)
+		shown, err := rendering{p.forge}.pull(ctx, p)
 		if err != nil {
 			return nil, err
 		}
 		if p.state == "open" {
-			shown["merge_commit_sha"] = textOrNull(p.test.sha)
+			shown["mergeable"], shown["rebaseable"], shown["mergeable_state"] = nil, nil, "unknown"
 		}
 		return merged(object{"action": action, "number": p.number, "pull_request": shown}, extra), nil
 	})

@@ -14,17 +14,21 @@ func pullOperations() []route {
 	}
 }
 
-// getPull is the one call that has the test merge refreshed.
+// getPull is the one call that has the test merge refreshed. A merge that is
+// due is made once the answer stands.
 func getPull(f *Forge, c *call) answer {
 	pr := c.repo.pull(int(c.number("pull_number")))
 	if pr == nil {
 		return notFound()
 	}
-	known, err := pr.refreshTestMerge(c.ctx)
+	due, err := pr.refreshTestMerge(c.ctx)
 	if err != nil {
 		return failure(http.StatusInternalServerError, "Server Error")
 	}
-	shown, err := rendering{f}.pull(c.ctx, pr, known)
+	shown, err := rendering{f}.pull(c.ctx, pr)
+	if err == nil && due {
+		err = pr.makeTestMerge(c.ctx)
+	}
 	if err != nil {
 		return failure(http.StatusInternalServerError, "Server Error")
 	}

@@ -246,12 +246,12 @@ type testMerge struct {
 	sha        string // the newest merge that was made, perhaps of older commits
 }
 
-// refreshTestMerge is what the pulls call sets off: the first calls after head
-// or base moved say that it is not known yet; the last of these makes the
-// merge. Nothing else refreshes refs/pull/N/merge. Called with mu held.
-func (p *PullRequest) refreshTestMerge(ctx context.Context) (known bool, err error) {
+// refreshTestMerge is what the pulls call sets off: the first answers after head
+// or base moved say that it is not known yet, and after the last of these the
+// merge is due. Nothing else refreshes refs/pull/N/merge. Called with mu held.
+func (p *PullRequest) refreshTestMerge(ctx context.Context) (due bool, err error) {
 	if p.state != "open" {
-		return p.test.known, nil
+		return false, nil
 	}
 	f, t := p.forge, &p.test
 	base := p.base.refs["refs/heads/"+p.baseBranch]
@@ -260,19 +260,13 @@ func (p *PullRequest) refreshTestMerge(ctx context.Context) (known bool, err err
 		t.polls = f.config.MergePolls + f.mood.upTo(f.mood.MergePolls)
 	}
 	if t.known {
-		return true, nil
-	}
-	if t.polls > 1 {
-		t.polls--
 		return false, nil
 	}
-	if err := p.makeTestMerge(ctx); err != nil {
-		return false, err
+	if t.polls == 0 {
+		return false, p.makeTestMerge(ctx)
 	}
-	// Without polls the answer to the first call is known already.
-	waited := t.polls == 1
-	t.polls = 0
-	return !waited, nil
+	t.polls--
+	return t.polls == 0, nil
 }
 
 // makeTestMerge merges head into base as GitHub's job does. Called with mu
