@@ -210,7 +210,7 @@ func (r *Reader) Judge(found func(Frame)) (Verdict, error) {
 		return 0, err
 	}
 	switch {
-	case r.promised > r.pos.Offset:
+	case r.seal != nil || r.promised > r.pos.Offset:
 		return Corrupt, &CorruptError{
 			File: r.file, Offset: r.pos.Offset,
 			Why: fmt.Sprintf("%v, but %d bytes were synced", why, r.promised),
