@@ -2,82 +2,17 @@ package trial
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/fencepost/fencepost"
-	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/forgesim"
 	"github.com/fencepost/fencepost/internal/receipt"
+	"github.com/fencepost/fencepost/internal/trial/world"
 )
 
-// An answer is what ingress says (DESIGN §4).
-type answer struct {
-	Outcome  string               `json:"outcome"`
-	Reason   fencepost.Reason     `json:"reason"`
-	Delivery fencepost.DeliveryID `json:"delivery"`
-}
-
-func readAnswer(body []byte) (answer, error) {
-	var a answer
-	if err := json.Unmarshal(body, &a); err != nil {
-		return answer{}, fmt.Errorf("%w: the answer is not JSON: %w", ErrStory, err)
-	}
-	return a, nil
-}
-
-// String joins what is set.
-func (a answer) String() string {
-	parts := []string{a.Outcome}
-	for _, p := range []string{string(a.Reason), string(a.Delivery)} {
-		if p != "" {
-			parts = append(parts, p)
-		}
-	}
-	return strings.Join(parts, " ")
-}
-
-// await looks until look finds something, fails, or takes too long.
-func await[T any](ctx context.Context, look func() (T, bool, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, resultWithin,
-		fmt.Errorf("%w: nothing came within %s", ErrStory, resultWithin))
-	defer cancel()
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for {
-		found, ok, err := look()
-		if ok || err != nil {
-			return found, err
-		}
-		select {
-		case <-ctx.Done():
-			return found, context.Cause(ctx)
-		case <-ticker.C:
-		}
-	}
-}
-
-// delivery finds a request's first pull_request delivery, or its redelivery,
-// in the forge's log.
-func (t *trial) delivery(pr *forgesim.PullRequest, redelivery bool) (forgesim.Delivery, bool) {
-	for _, d := range t.forge.Deliveries() {
-		var body struct {
-			Number int `json:"number"`
-		}
-		if d.Event == "pull_request" && d.Redelivery == redelivery &&
-			json.Unmarshal(d.Body, &body) == nil && body.Number == pr.Number() {
-			return d, true
-		}
-	}
-	return forgesim.Delivery{}, false
-}
-
 func (t *trial) firstDelivery() (forgesim.Delivery, error) {
-	d, ok := t.delivery(t.repository.PullRequest(1), false)
+	d, ok := t.Delivery(t.Repository.PullRequest(1), false)
 	if !ok {
 		return d, fmt.Errorf("%w: the first delivery is not in the forge's log", ErrStory)
 	}
@@ -86,7 +21,7 @@ func (t *trial) firstDelivery() (forgesim.Delivery, error) {
 
 // evaluate opens a request and waits for its one Check Run.
 func (t *trial) evaluate(ctx context.Context, o forgesim.OpenPull) (*forgesim.PullRequest, forgesim.CheckRun, error) {
-	pr, err := t.repository.OpenPullRequest(ctx, o)
+	pr, err := t.Repository.OpenPullRequest(ctx, o)
 	if err != nil {
 		return nil, forgesim.CheckRun{}, err
 	}
@@ -97,14 +32,10 @@ func (t *trial) evaluate(ctx context.Context, o forgesim.OpenPull) (*forgesim.Pu
 // result waits until the request's delivery has ended, and returns the one
 // Check Run on its head.
 func (t *trial) result(ctx context.Context, pr *forgesim.PullRequest) (forgesim.CheckRun, error) {
-	_, err := await(ctx, func() (receipt.Receipt, bool, error) {
-		r, err := t.receipt(ctx, pr)
-		return r, err == nil && has(r, receipt.Ended), err
-	})
-	if err != nil {
-		return forgesim.CheckRun{}, fmt.Errorf("request #%d: %w", pr.Number(), err)
+	if _, err := t.Ended(ctx, pr, resultWithin); err != nil {
+		return forgesim.CheckRun{}, err
 	}
-	runs := t.repository.CheckRuns(pr.Head())
+	runs := t.Repository.CheckRuns(pr.Head())
 	if len(runs) != 1 {
 		return forgesim.CheckRun{}, fmt.Errorf("%w: %d Check Runs on %s, want exactly one", ErrStory, len(runs), short(pr.Head()))
 	}
@@ -130,44 +61,9 @@ func (t *trial) outcome(ctx context.Context, pr *forgesim.PullRequest, run forge
 	return append(lines, "the forge's rule keeps it from merging"), nil
 }
 
-// receipt reads what the controller wrote down of a request's delivery; it is
-// empty while there is nothing.
-func (t *trial) receipt(ctx context.Context, pr *forgesim.PullRequest) (receipt.Receipt, error) {
-	d, ok := t.delivery(pr, false)
-	if !ok {
-		return receipt.Receipt{}, nil
-	}
-	a, err := readAnswer(d.ResponseBody)
-	if err != nil {
-		return receipt.Receipt{}, err
-	}
-	if a.Outcome != "accepted" {
-		return receipt.Receipt{}, fmt.Errorf("%w: the delivery was answered %d %s", ErrStory, d.StatusCode, a)
-	}
-	r, damages, err := receipt.Show(ctx, t.receipts(), a.Delivery)
-	if errors.Is(err, receipt.ErrNotFound) {
-		return receipt.Receipt{}, nil
-	}
-	if err == nil && len(damages) > 0 {
-		err = fmt.Errorf("%w: the journal is damaged: %w", ErrStory, damages[0])
-	}
-	return r, err
-}
-
-func (t *trial) receipts() durable.FS { return durable.OS(filepath.Join(t.Dir, "data", "receipts")) }
-
-func has(r receipt.Receipt, kind receipt.Kind) bool {
-	for _, e := range r.Events {
-		if e.Kind == kind {
-			return true
-		}
-	}
-	return false
-}
-
 // receiptLines tells a receipt in short.
 func (t *trial) receiptLines(ctx context.Context, pr *forgesim.PullRequest) ([]string, error) {
-	r, err := t.receipt(ctx, pr)
+	r, err := t.ReceiptOf(ctx, pr)
 	if err != nil {
 		return nil, err
 	}
@@ -187,13 +83,13 @@ func (t *trial) receiptLines(ctx context.Context, pr *forgesim.PullRequest) ([]s
 
 // count fills the summary from what the forge and the receipts say.
 func (t *trial) count(ctx context.Context) error {
-	for _, d := range t.forge.Deliveries() {
-		if a, err := readAnswer(d.ResponseBody); err == nil && a.Outcome == "accepted" {
+	for _, d := range t.Forge.Deliveries() {
+		if a, err := world.ReadAnswer(d.ResponseBody); err == nil && a.Outcome == "accepted" {
 			t.summary.Deliveries++
 		}
 	}
-	for _, pr := range t.repository.PullRequests() {
-		r, err := t.receipt(ctx, pr)
+	for _, pr := range t.Repository.PullRequests() {
+		r, err := t.ReceiptOf(ctx, pr)
 		if err != nil {
 			return err
 		}
@@ -203,10 +99,10 @@ func (t *trial) count(ctx context.Context) error {
 			}
 		}
 	}
-	t.summary.CheckRuns = len(t.repository.CheckRuns(""))
-	t.summary.BytesFetched = t.forge.GitBytes()
-	t.summary.Took = t.Now().Sub(t.start)
-	if want := len(t.repository.PullRequests()); t.summary.CheckRuns != want || t.summary.Deliveries != want || t.summary.Runs != want {
+	t.summary.CheckRuns = len(t.Repository.CheckRuns(""))
+	t.summary.BytesFetched = t.Forge.GitBytes()
+	t.summary.Took = t.config.Now().Sub(t.start)
+	if want := len(t.Repository.PullRequests()); t.summary.CheckRuns != want || t.summary.Deliveries != want || t.summary.Runs != want {
 		return fmt.Errorf("%w: %d requests made %d deliveries, %d runs and %d Check Runs, want %d of each",
 			ErrStory, want, t.summary.Deliveries, t.summary.Runs, t.summary.CheckRuns, want)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/forgesim"
+	"github.com/fencepost/fencepost/internal/trial/world"
 )
 
 // page is the file that every request of the story changes.
@@ -31,7 +32,7 @@ func (t *trial) gate(ctx context.Context) ([]string, error) {
 		return lines, err
 	}
 	// A repository of the reader's own may have broken links already.
-	if t.Repo == "" && run.Conclusion != "success" {
+	if t.config.Repo == "" && run.Conclusion != "success" {
 		return lines, fmt.Errorf("%w: conclusion %q, want success", ErrStory, run.Conclusion)
 	}
 	receipt, err := t.receiptLines(ctx, pr)
@@ -60,22 +61,22 @@ func (t *trial) replay(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := len(t.repository.CheckRuns(""))
-	if err := t.forge.Redeliver(first.ID); err != nil {
+	before := len(t.Repository.CheckRuns(""))
+	if err := t.Forge.Redeliver(first.ID); err != nil {
 		return nil, err
 	}
-	again, err := await(ctx, func() (forgesim.Delivery, bool, error) {
-		d, ok := t.delivery(t.repository.PullRequest(1), true)
+	again, err := world.Await(ctx, resultWithin, func() (forgesim.Delivery, bool, error) {
+		d, ok := t.Delivery(t.Repository.PullRequest(1), true)
 		return d, ok, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("redelivery: %w", err)
 	}
-	one, err := readAnswer(first.ResponseBody)
+	one, err := world.ReadAnswer(first.ResponseBody)
 	if err != nil {
 		return nil, err
 	}
-	two, err := readAnswer(again.ResponseBody)
+	two, err := world.ReadAnswer(again.ResponseBody)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (t *trial) replay(ctx context.Context) ([]string, error) {
 	if again.StatusCode != http.StatusOK || two.Outcome != "replayed" || two.Delivery != one.Delivery {
 		return lines, fmt.Errorf("%w: want 200 replayed with the id %s", ErrStory, one.Delivery)
 	}
-	if after := len(t.repository.CheckRuns("")); after != before {
+	if after := len(t.Repository.CheckRuns("")); after != before {
 		return lines, fmt.Errorf("%w: %d Check Runs, before the replay %d", ErrStory, after, before)
 	}
 	t.summary.Replays++
@@ -96,7 +97,7 @@ func (t *trial) forged(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	req, err := t.forge.Request(ctx, first, first.URL)
+	req, err := t.Forge.Request(ctx, first, first.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (t *trial) forged(ctx context.Context) ([]string, error) {
 	body := slices.Clone(first.Body)
 	body[len(body)/2] ^= 1
 	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	resp, err := t.client.Do(req)
+	resp, err := t.Client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func (t *trial) forged(ctx context.Context) ([]string, error) {
 	if _, err := text.ReadFrom(io.LimitReader(resp.Body, 1<<16)); err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
-	a, err := readAnswer(text.Bytes())
+	a, err := world.ReadAnswer(text.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +135,13 @@ var errKilled = errors.New("the controller was killed")
 func (t *trial) crash(ctx context.Context) ([]string, error) {
 	killed := make(chan error, 2)
 	kill := func(context.Context) error {
-		err := t.controller.kill()
+		err := t.Controller.Kill()
 		killed <- err
 		return errors.Join(errKilled, err)
 	}
-	t.forge.Inject(forgesim.Fault{On: createRun, Effect: forgesim.Before{Do: kill}})
-	t.forge.Inject(forgesim.Fault{On: createRun, Skip: 1, Effect: forgesim.After{Do: kill}})
-	pr, err := t.repository.OpenPullRequest(ctx, forgesim.OpenPull{
+	t.Forge.Inject(forgesim.Fault{On: createRun, Effect: forgesim.Before{Do: kill}})
+	t.Forge.Inject(forgesim.Fault{On: createRun, Skip: 1, Effect: forgesim.After{Do: kill}})
+	pr, err := t.Repository.OpenPullRequest(ctx, forgesim.OpenPull{
 		Head: "crash", Title: "Change a page while the controller is being killed",
 		Change: forgesim.Change{Files: map[string]string{page: "# Another page\n"}},
 	})
@@ -164,7 +165,7 @@ func (t *trial) crash(ctx context.Context) ([]string, error) {
 		}
 		t.summary.Kills++
 		lines = append(lines, what)
-		if _, err := t.controller.start(ctx); err != nil {
+		if _, err := t.Controller.Start(ctx); err != nil {
 			return lines, err
 		}
 	}

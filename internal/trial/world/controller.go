@@ -1,0 +1,188 @@
+package world
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Bounds of a [Controller].
+const (
+	// ReadyWithin bounds a start of the controller.
+	ReadyWithin = 20 * time.Second
+	// stopWithin bounds a stop, after which the process is killed.
+	stopWithin = 20 * time.Second
+	pollEvery  = 10 * time.Millisecond
+)
+
+// ErrController is matched by errors about a controller that did not start,
+// or did not end as it was told to.
+var ErrController = errors.New("controller")
+
+// A Controller is a `fencepost serve` in a process of its own, started and
+// killed again and again over one data directory. Its methods are called one
+// at a time.
+type Controller struct {
+	// Log is the file that the process's output is appended to.
+	Log string
+
+	binary, config string
+	ready          string
+	client         *http.Client
+	now            func() time.Time
+
+	// Set while a process runs.
+	cmd  *exec.Cmd
+	done chan error
+}
+
+// Start starts the process and waits until it says that it is ready. It
+// returns how long that took.
+func (c *Controller) Start(ctx context.Context) (time.Duration, error) {
+	began := c.now()
+	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	// The process has its own copy of the descriptor.
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, c.binary, "serve", "--config", c.config)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopWithin
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("%w: start: %w", ErrController, err)
+	}
+	done := make(chan error, 1)
+	c.cmd, c.done = cmd, done
+	// Owned by this Controller: Kill, Stop or waitReady receive from done.
+	go func() { done <- cmd.Wait() }()
+	if err := c.waitReady(ctx); err != nil {
+		return 0, fmt.Errorf("%w; its log is %s", err, c.Log)
+	}
+	return c.now().Sub(began), nil
+}
+
+func (c *Controller) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, ReadyWithin)
+	defer cancel()
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for {
+		if c.isReady(ctx) {
+			return nil
+		}
+		select {
+		case err := <-c.done:
+			c.cmd = nil
+			return fmt.Errorf("%w: ended before it was ready: %w", ErrController, err)
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%w: not ready within %s", ErrController, ReadyWithin), c.Kill())
+		case <-ticker.C:
+		}
+	}
+}
+
+func (c *Controller) isReady(ctx context.Context) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.ready, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// PID is the process's id; 0 when none runs.
+func (c *Controller) PID() int {
+	if c.cmd == nil {
+		return 0
+	}
+	return c.cmd.Process.Pid
+}
+
+// Signal sends a signal to the process.
+func (c *Controller) Signal(s os.Signal) error {
+	if c.cmd == nil {
+		return fmt.Errorf("%w: no process runs", ErrController)
+	}
+	return c.cmd.Process.Signal(s)
+}
+
+// Kill ends the process with SIGKILL and waits for it.
+func (c *Controller) Kill() error {
+	if err := c.Signal(os.Kill); err != nil {
+		return fmt.Errorf("kill: %w", err)
+	}
+	err := <-c.done
+	c.cmd = nil
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && !exit.Exited() {
+		return nil
+	}
+	return fmt.Errorf("%w: killed, but it ended with %w; its log is %s", ErrController, err, c.Log)
+}
+
+// Stop ends the process with SIGTERM, if there is one, and waits for it. Any
+// exit status but 0 is an error.
+func (c *Controller) Stop() error {
+	if c.cmd == nil {
+		return nil
+	}
+	if err := c.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop: %w", err)
+	}
+	timer := time.NewTimer(stopWithin)
+	defer timer.Stop()
+	select {
+	case err := <-c.done:
+		c.cmd = nil
+		if err != nil {
+			return fmt.Errorf("%w: ended with %w; its log is %s", ErrController, err, c.Log)
+		}
+		return nil
+	case <-timer.C:
+		return errors.Join(fmt.Errorf("%w: did not end within %s", ErrController, stopWithin), c.Kill())
+	}
+}
+
+// freeAddress finds a loopback address that nobody listens on now.
+func freeAddress(ctx context.Context) (string, error) {
+	var listening net.ListenConfig
+	l, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// copyExecutable copies a program and returns its SHA-256 in hexadecimal.
+func copyExecutable(from, to string) (sum string, err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return "", err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	_, err = io.Copy(io.MultiWriter(out, h), in)
+	return hex.EncodeToString(h.Sum(nil)), errors.Join(err, out.Close())
+}
