@@ -98,11 +98,15 @@ func TestCheckThatCannotDecideWritesNoResult(t *testing.T) {
 		judge check.Func
 		want  error
 	}{
-		"error":       {func(context.Context, *check.Request) (check.Verdict, error) { return check.Pass("x", ""), boom }, boom},
-		"panic":       {func(context.Context, *check.Request) (check.Verdict, error) { panic("oh") }, check.ErrPanicked},
-		"no verdict":  {func(context.Context, *check.Request) (check.Verdict, error) { return check.Verdict{}, nil }, fencepost.ErrMalformed},
-		"long title":  {func(context.Context, *check.Request) (check.Verdict, error) { return check.Pass(strings.Repeat("a", 121), ""), nil }, fencepost.ErrTooLarge},
-		"long report": {func(context.Context, *check.Request) (check.Verdict, error) { return check.Pass("x", "").WithReport(strings.Repeat("a", check.MaxReportBytes)), nil }, fencepost.ErrTooLarge},
+		"error":      {func(context.Context, *check.Request) (check.Verdict, error) { return check.Pass("x", ""), boom }, boom},
+		"panic":      {func(context.Context, *check.Request) (check.Verdict, error) { panic("oh") }, check.ErrPanicked},
+		"no verdict": {func(context.Context, *check.Request) (check.Verdict, error) { return check.Verdict{}, nil }, fencepost.ErrMalformed},
+		"long title": {func(context.Context, *check.Request) (check.Verdict, error) {
+			return check.Pass(strings.Repeat("a", 121), ""), nil
+		}, fencepost.ErrTooLarge},
+		"long report": {func(context.Context, *check.Request) (check.Verdict, error) {
+			return check.Pass("x", "").WithReport(strings.Repeat("a", check.MaxReportBytes)), nil
+		}, fencepost.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

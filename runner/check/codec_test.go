@@ -95,7 +95,7 @@ func TestRequestOutsideTheContractIsRefused(t *testing.T) {
 		"evidence null":      {func(r *check.Request) { r.Evidence = nil }, fencepost.ErrMalformed},
 		"evidence name":      {func(r *check.Request) { r.Evidence[0].Name = "A" }, fencepost.ErrMalformed},
 		"evidence control":   {func(r *check.Request) { r.Evidence[0].Value = "\x1b[2J" }, fencepost.ErrMalformed},
-		"evidence value":     {func(r *check.Request) { r.Evidence[0].Value = strings.Repeat("a", 1025) }, fencepost.ErrTooLarge},
+		"evidence value":     {func(r *check.Request) { r.Evidence[0].Value = strings.Repeat("a", 513) }, fencepost.ErrTooLarge},
 		"much evidence":      {func(r *check.Request) { r.Evidence = make([]check.Evidence, 65) }, fencepost.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 // Limits of the contract. Bytes are counted as they stand in the file or in
 // the decoded string; characters are Unicode code points.
 const (
-	MaxRequestBytes   = 256 << 10
+	MaxRequestBytes   = 96 << 10
 	MaxReportBytes    = 1 << 20
 	MaxResultBytes    = 64 << 10
 	MaxTitleChars     = 120
@@ -34,7 +34,7 @@ const (
 	MaxRootBytes      = 4096
 	MaxEvidence       = 64
 	MaxEvidenceName   = 64
-	MaxEvidenceValue  = 1024
+	MaxEvidenceValue  = 512
 	maxIdentityBytes  = 64
 	requestTimeLayout = "2006-01-02T15:04:05.000Z"
 )

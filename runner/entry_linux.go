@@ -1,0 +1,22 @@
+package runner
+
+import (
+	"os"
+
+	"github.com/fencepost/fencepost/runner/internal/stage"
+)
+
+// Init must be the first statement of main, or of TestMain: the runner starts
+// the executable again to build sandboxes, and in such a process Init does
+// that work and never returns. In any other it does nothing but give the value
+// that [Open] asks for.
+func Init() Entry {
+	switch {
+	case stage.Wanted():
+		os.Exit(stage.Main())
+	case stage.HoldWanted():
+		stage.Hold()
+		os.Exit(0)
+	}
+	return Entry{called: true}
+}

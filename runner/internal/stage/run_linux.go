@@ -1,0 +1,140 @@
+package stage
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// run confines a second thread, starts the program from it, and then reaps
+// until the program has ended.
+func (s *stage) run() int {
+	confined, leave, started := make(chan error, 1), make(chan struct{}), make(chan start, 1)
+	go s.startFromConfinedThread(confined, leave, started)
+	if err := <-confined; err != nil {
+		return s.refuse(err)
+	}
+	message, err := Encode(KindReady, Ready{Failures: s.failures})
+	if err != nil {
+		return exitFailed
+	}
+	if err := send(s.sock, message, s.outputs...); err != nil {
+		return exitDeserted
+	}
+	for _, fd := range s.outputs {
+		if err := unix.Close(fd); err != nil {
+			return exitFailed
+		}
+	}
+	// The program has the same user: without this it could read and write the
+	// memory of its own init where nothing else stops it.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return exitFailed
+	}
+	if _, err := receive(s.sock, KindGo); err != nil {
+		return exitDeserted
+	}
+	close(leave)
+	program := <-started
+	if program.err != nil {
+		return s.reportSpawn(program.err)
+	}
+	if s.cfg.Plain {
+		return s.supervisePlain(program)
+	}
+	return s.superviseNamespace(program)
+}
+
+// A start is a program that runs, or why it does not.
+type start struct {
+	pid, pidfd int
+	err        error
+}
+
+// startFromConfinedThread confines its thread, waits for leave, starts the
+// program and ends, and with it the thread: nothing of this process stays in
+// the program's Landlock domain, so that with scoped signals the program can't
+// signal it. Another thread than the first is needed for that, since the first
+// stands for the process.
+func (s *stage) startFromConfinedThread(confined chan<- error, leave <-chan struct{}, started chan<- start) {
+	// Never unlocked: the thread ends with the goroutine.
+	runtime.LockOSThread()
+	confined <- s.confine()
+	<-leave
+	started <- s.spawn()
+}
+
+func (s *stage) spawn() start {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return start{err: err}
+	}
+	defer unix.Close(null)
+	pidfd := -1
+	pid, err := syscall.ForkExec(s.cfg.Program, []string{s.cfg.Program}, &syscall.ProcAttr{
+		Dir:   s.cfg.Work,
+		Env:   []string{},
+		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null)},
+		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+	})
+	return start{pid: pid, pidfd: pidfd, err: err}
+}
+
+// superviseNamespace reaps whatever ends until the program does. The caller
+// then ends this process, and the kernel the rest.
+func (s *stage) superviseNamespace(p start) int {
+	go s.exitWhenDeserted()
+	for {
+		var status unix.WaitStatus
+		var usage unix.Rusage
+		pid, err := unix.Wait4(-1, &status, 0, &usage)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return exitFailed
+		case pid == p.pid:
+			return s.reportExit(status, usage)
+		}
+	}
+}
+
+// exitWhenDeserted ends the process as soon as the runner is gone: the second
+// guard beside the parent-death signal, which a change of thread could lose.
+// The goroutine ends with the process.
+func (s *stage) exitWhenDeserted() {
+	_, err := receive(s.sock, KindKill)
+	if err == nil {
+		os.Exit(exitDone)
+	}
+	os.Exit(exitDeserted)
+}
+
+func (s *stage) reportSpawn(err error) int {
+	errno, ok := errors.AsType[unix.Errno](err)
+	if !ok {
+		errno = unix.EIO
+	}
+	return s.report(Exit{Spawn: uint(errno)})
+}
+
+func (s *stage) reportExit(status unix.WaitStatus, usage unix.Rusage) int {
+	return s.report(Exit{
+		Status:     uint32(status),
+		UserMicros: usage.Utime.Nano() / 1000, SystemMicros: usage.Stime.Nano() / 1000,
+		MaxRSSKiB: int64(usage.Maxrss),
+	})
+}
+
+func (s *stage) report(x Exit) int {
+	message, err := Encode(KindExit, x)
+	if err != nil {
+		return exitFailed
+	}
+	if err := send(s.sock, message); err != nil {
+		return exitDeserted
+	}
+	return exitDone
+}
