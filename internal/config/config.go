@@ -86,6 +86,8 @@ type Gate struct {
 	Plan Plan
 	// AllowHTTP lets the gate's URLs be plain http.
 	AllowHTTP bool
+	// AllowPrivate lets host names lead to private addresses.
+	AllowPrivate bool
 	// Content says what a tree may hold.
 	Content Content
 	// Digest is the digest of the policy: of everything above, and of no

@@ -11,7 +11,7 @@ import "github.com/fencepost/fencepost"
 // id, owner id, full name, base, check, action URL, action commit (its 20
 // bytes), action user name, action token reference, program, program
 // SHA-256, external verification, wall, CPU, memory, processes, file size,
-// open files, allow_http, symlinks, gitlinks, names. Durations are
+// open files, allow_http, allow_private, symlinks, gitlinks, names. Durations are
 // nanoseconds, sizes bytes.
 func (g *Gate) policyDigest() [32]byte {
 	l := g.Plan.Limits
@@ -26,7 +26,7 @@ func (g *Gate) policyDigest() [32]byte {
 		Text(g.Plan.Program).Bytes(g.Plan.SHA256[:]).Bool(g.Plan.ExternalVerification).
 		Int(int64(l.Wall)).Int(int64(l.CPU)).Int(int64(l.Memory)).Int(int64(l.Processes)).
 		Int(int64(l.FileSize)).Int(int64(l.OpenFiles)).
-		Bool(g.AllowHTTP).
+		Bool(g.AllowHTTP).Bool(g.AllowPrivate).
 		Text(g.Content.Symlinks).Text(g.Content.Gitlinks).Text(g.Content.Names).
 		Sum()
 }

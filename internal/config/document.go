@@ -99,6 +99,9 @@ type gateSection struct {
 	// AllowHTTP lets the API, Git and action URLs of this gate be plain http.
 	// It is meant for loopback.
 	AllowHTTP bool `yaml:"allow_http" default:"false"`
+	// AllowPrivate lets the names of the Git and action hosts lead to private
+	// and loopback addresses, as on a network of your own.
+	AllowPrivate bool `yaml:"allow_private" default:"false"`
 	// MaxSignedAge shortens replay.max_signed_age for this route. It belongs
 	// to providers that sign a time; github does not.
 	MaxSignedAge time.Duration `yaml:"max_signed_age" min:"1s" max:"1h" example:"1m"`

@@ -119,35 +119,46 @@ type Provider struct {
 // Fetch holds the budgets of one acquisition. Going over one ends it with an
 // error that names the budget.
 type Fetch struct {
-	// Connect is the time to connect and shake hands.
+	// Connect is the time of name look-up, connection and TLS together.
 	Connect time.Duration `yaml:"connect" default:"10s" min:"100ms" max:"2m"`
 	// Idle is the longest time without content; keepalives don't count.
-	Idle time.Duration `yaml:"idle" default:"20s" min:"100ms" max:"10m"`
-	// Total is the time for everything.
+	Idle time.Duration `yaml:"idle" default:"30s" min:"100ms" max:"10m"`
+	// Total is the time for everything, writing included.
 	Total time.Duration `yaml:"total" default:"60s" min:"1s" max:"1h"`
-	// Redirects is how many are followed, only to the same host, without
-	// credentials to any other.
+	// Redirects is how many are followed, to the same origin alone.
 	Redirects int `yaml:"redirects" default:"0" min:"0" max:"10"`
 	// Wire is the most bytes received.
 	Wire ByteSize `yaml:"wire" default:"256MiB" min:"64KiB" max:"64GiB"`
+	// Metadata is the most bytes received of everything but the pack.
+	Metadata ByteSize `yaml:"metadata" default:"1MiB" min:"4KiB" max:"64MiB"`
+	// MetadataLines is the most lines of it.
+	MetadataLines int `yaml:"metadata_lines" default:"20000" min:"100" max:"10000000"`
 	// Inflated is the most bytes of all objects after inflation, results of
 	// deltas included.
 	Inflated ByteSize `yaml:"inflated" default:"1GiB" min:"64KiB" max:"256GiB"`
 	// Objects is the most objects.
-	Objects int `yaml:"objects" default:"200000" min:"3" max:"50000000"`
-	// DeltaChain is the longest chain of deltas.
-	DeltaChain int `yaml:"delta_chain" default:"64" min:"1" max:"4095"`
-	// Entries is the most paths of the tree, directories included.
-	Entries int `yaml:"entries" default:"200000" min:"1" max:"50000000"`
+	Objects int64 `yaml:"objects" default:"200000" min:"3" max:"50000000"`
+	// DeltaChain is the longest chain of deltas; Git packs 50.
+	DeltaChain int64 `yaml:"delta_chain" default:"256" min:"1" max:"4095"`
+	// Commit is the largest commit.
+	Commit ByteSize `yaml:"commit" default:"1MiB" min:"1KiB" max:"16MiB"`
+	// Tree is the largest object of one directory.
+	Tree ByteSize `yaml:"tree" default:"16MiB" min:"1KiB" max:"256MiB"`
+	// File is the largest file.
+	File ByteSize `yaml:"file" default:"100MiB" min:"1KiB" max:"16GiB"`
+	// Entries is the most paths of the tree, directories included, each
+	// counted as often as it stands there.
+	Entries int64 `yaml:"entries" default:"200000" min:"1" max:"50000000"`
 	// Depth is the most parts of a path.
 	Depth int `yaml:"depth" default:"64" min:"1" max:"512"`
 	// Component is the longest part of a path.
 	Component ByteSize `yaml:"component" default:"255B" min:"1B" max:"255B"`
-	// Path is the longest path.
-	Path ByteSize `yaml:"path" default:"1024B" min:"1B" max:"4096B"`
-	// File is the largest file.
-	File ByteSize `yaml:"file" default:"100MiB" min:"1KiB" max:"16GiB"`
-	// Output is the most bytes written for the whole tree.
+	// Path is the longest path, slashes included.
+	Path ByteSize `yaml:"path" default:"4096B" min:"1B" max:"4096B"`
+	// Links is the most symbolic links.
+	Links int64 `yaml:"links" default:"10000" min:"0" max:"10000000"`
+	// Output is the most bytes written for the whole tree; one object may be
+	// many files.
 	Output ByteSize `yaml:"output" default:"1GiB" min:"1KiB" max:"256GiB"`
 }
 

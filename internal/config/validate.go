@@ -241,7 +241,7 @@ func (v *validator) gate(path string, key name, s gateSection) (g Gate, whole bo
 		API:   v.secure(path+".api", s.API, s.AllowHTTP, path+".allow_http"),
 		Git:   v.secure(path+".git", s.Git, s.AllowHTTP, path+".allow_http"),
 		Trust: fencepost.TrustSetName(s.Trust), Base: string(s.Base), Check: string(s.Check),
-		AllowHTTP: s.AllowHTTP, Content: s.Content,
+		AllowHTTP: s.AllowHTTP, AllowPrivate: s.AllowPrivate, Content: s.Content,
 	}
 	if s.App != nil {
 		g.App = App{ID: s.App.ID, Installation: s.App.Installation, Key: v.use(path+".app.key", s.App.Key, asAppKey, "")}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	_ "embed"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencepost/fencepost/internal/durable"
+)
+
+//go:embed starter.yaml
+var starter string
+
+// Files that init makes, relative to its directory.
+const (
+	starterFile   = "fencepost.yaml"
+	starterSecret = "secrets/webhook"
+)
+
+// secretBytes is how much chance goes into a secret.
+const secretBytes = 32
+
+func (m Main) initCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "init [DIR]",
+		Short: "Write a starter configuration with a fresh webhook secret",
+		Long: `Write fencepost.yaml and secrets/webhook into DIR, the current directory unless
+it is named. The secret is new, random, and readable by you alone. Nothing that
+is there already is overwritten.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			return m.writeStarter(dir)
+		},
+	}
+}
+
+func (m Main) writeStarter(dir string) error {
+	if err := makeDir(dir); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	fsys := durable.OS(dir)
+	// All is looked at before anything is written: half a configuration
+	// would be in the way of the next try.
+	for _, name := range []string{starterFile, starterSecret} {
+		switch _, err := fsys.Stat(name); {
+		case err == nil:
+			return usagef("init: %s exists already and is not overwritten: move it away, or name another directory", filepath.Join(dir, name))
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("init: %w", err)
+		}
+	}
+	secret := make([]byte, secretBytes)
+	if _, err := rand.Read(secret); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	if err := durable.MkdirAll(fsys, filepath.Dir(starterSecret)); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	files := []struct {
+		name string
+		data []byte
+	}{
+		{starterSecret, []byte(hex.EncodeToString(secret) + "\n")},
+		{starterFile, []byte(starter)},
+	}
+	clear(secret)
+	for _, f := range files {
+		if err := durable.PublishFile(fsys, f.name+durable.TempSuffix, f.name, f.data); err != nil {
+			return fmt.Errorf("init: write %s: %w", filepath.Join(dir, f.name), err)
+		}
+	}
+	_, err := fmt.Fprintf(m.Out, `wrote %[1]s
+wrote %[2]s (mode 0600)
+
+next:
+  1. Make a GitHub App with the permissions checks: write; contents, metadata,
+     pull requests and commit statuses: read; and the event pull_request.
+     Install it on the repository, and put its private key into
+     %[3]s (mode 0600).
+  2. Give the App the webhook URL https://YOUR-HOST/hooks/docs, content type
+     application/json, and what is in %[2]s as its secret.
+  3. Fill in the gate in %[1]s, and take its # away.
+  4. fencepost check --config %[1]s
+  5. fencepost serve --config %[1]s
+
+docs/gates.md tells each step at length. To see everything at work on this
+machine first: fencepost try
+`, filepath.Join(dir, starterFile), filepath.Join(dir, starterSecret), filepath.Join(dir, "secrets", "app.pem"))
+	return err
+}
+
+// makeDir makes dir and what is missing above it.
+func makeDir(dir string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	top := filepath.VolumeName(abs) + string(filepath.Separator)
+	below := filepath.ToSlash(strings.TrimPrefix(abs, top))
+	if below == "" {
+		return nil
+	}
+	return durable.MkdirAll(durable.OS(top), below)
+}
