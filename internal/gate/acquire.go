@@ -1,0 +1,153 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
+	"github.com/fencepost/fencepost/runner"
+	"github.com/fencepost/fencepost/runner/check"
+)
+
+// A checkouts holds what an evaluation fetched, until its run has ended.
+type checkouts struct {
+	candidate, action *gitfetch.Checkout
+	// What was fetched, for the evidence; it outlives the files.
+	candidateTree    fencepost.TreeID
+	candidateParents []fencepost.CommitID
+}
+
+// acquire fetches candidate and action by object id, and holds the candidate
+// against what the provider said of it.
+func (e *evaluation) acquire(ctx context.Context) error {
+	source, err := e.gate.Lane.Source(e.first)
+	if err != nil {
+		return unavailable("acquire", err)
+	}
+	c := &e.checked
+	if c.candidate, err = e.fetch(ctx, "candidate", source, e.first.Candidate.ID); err != nil {
+		return err
+	}
+	c.candidateTree, c.candidateParents = c.candidate.Tree(), c.candidate.Parents()
+	if c.candidateTree != e.first.Candidate.Tree || !sameSet(c.candidateParents, e.first.Base.ID, e.first.Head.ID) {
+		return errorf("acquire", fencepost.ReasonProvider, "the fetched test merge is not what the provider's API says")
+	}
+	c.action, err = e.fetch(ctx, "action", e.gate.Plan.Action, e.gate.Plan.Commit)
+	if err != nil && fencepost.ReasonOf(err) == fencepost.ReasonCredential {
+		// That is the plan's own: the provider would still take a failure.
+		err = &fencepost.Error{Op: "fetch action", Reason: fencepost.ReasonAcquisition, Err: err}
+	}
+	return err
+}
+
+// sameSet reports whether parents are exactly the two commits, in either
+// order.
+func sameSet(parents []fencepost.CommitID, a, b fencepost.CommitID) bool {
+	return len(parents) == 2 && a != b && slices.Contains(parents, a) && slices.Contains(parents, b)
+}
+
+func (e *evaluation) fetch(ctx context.Context, what string, s Source, id fencepost.CommitID) (*gitfetch.Checkout, error) {
+	began := e.pool.Now()
+	c, err := e.pool.Fetcher.Fetch(ctx, gitfetch.Request{
+		URL: s.URL, Commit: id, Credential: s.Credential, AllowHTTP: s.AllowHTTP,
+		Policy: e.gate.Plan.Policy, Budgets: e.gate.Plan.Budgets, Now: e.pool.Now,
+	})
+	if errors.Is(err, gitfetch.ErrCleanup) {
+		e.alertCleanup()
+	}
+	details := []Detail{{"what", what}, {"commit", id.String()}}
+	if err == nil {
+		details = append(details,
+			Detail{"tree", c.Tree().String()},
+			Detail{"files", strconv.FormatInt(c.Stats().Files, 10)},
+			Detail{"wire_bytes", strconv.FormatInt(c.Stats().WireBytes, 10)})
+	}
+	ev := e.leaseEvent(KindFetched, e.tenure.current(), e.pool.Now().Sub(began), details...)
+	ev.Reason = reasonOf(ctx, err)
+	e.record(ctx, ev)
+	if err != nil {
+		return nil, fmt.Errorf("fetch %s: %w", what, err)
+	}
+	return c, nil
+}
+
+// release removes the checkouts. What can't be removed is an alert, and never
+// a pass. DESIGN §6
+func (e *evaluation) release() error {
+	var errs []error
+	for _, c := range []*gitfetch.Checkout{e.checked.candidate, e.checked.action} {
+		if c != nil {
+			errs = append(errs, c.Remove())
+		}
+	}
+	e.checked.candidate, e.checked.action = nil, nil
+	err := errors.Join(errs...)
+	if err != nil {
+		e.alertCleanup()
+		return unavailable("remove checkouts", err)
+	}
+	return nil
+}
+
+func (e *evaluation) alertCleanup() {
+	e.pool.Alerts.Raise(Alert{Code: AlertCleanupFailed, Subject: string(e.gate.Name), Reason: fencepost.ReasonUnavailable})
+}
+
+// execute runs the program. The runner keeps the lease meanwhile.
+func (e *evaluation) execute(ctx context.Context) error {
+	record := e.pool.Runner.Run(ctx, e.job())
+	e.run = &record
+	if record.Cleanup != nil {
+		e.alertCleanup()
+	}
+	var err error
+	if f, ok := record.Outcome.(runner.Failed); ok {
+		err = &fencepost.Error{Op: "run", Reason: f.Reason, Err: f.Err}
+	}
+	ev := e.leaseEvent(KindRan, e.tenure.current(), record.Duration, runDetails(record)...)
+	ev.Reason = reasonOf(ctx, err)
+	e.record(ctx, ev)
+	return err
+}
+
+func runDetails(r runner.Record) []Detail {
+	var d []Detail
+	if c, ok := r.Outcome.(runner.Concluded); ok {
+		d = append(d, Detail{"conclusion", string(c.Result.Conclusion)})
+	}
+	if r.Exit != nil {
+		d = append(d, Detail{"exit", strconv.Itoa(r.Exit.Status)})
+	}
+	for _, p := range r.Protections {
+		value := "off"
+		if p.On {
+			value = "on"
+		}
+		d = append(d, Detail{"protection." + string(p.Protection), value})
+	}
+	return d
+}
+
+func (e *evaluation) job() runner.Job {
+	s, plan := e.first, e.gate.Plan
+	lease := e.tenure.current()
+	facts := make([]check.Evidence, len(s.Facts))
+	for i, f := range s.Facts {
+		facts[i] = check.Evidence{Name: f.Name, Value: f.Observed}
+	}
+	return runner.Job{
+		Run:             lease.Evaluation().String() + ":" + lease.Fence().String(),
+		Delivery:        e.delivery.ID(),
+		Repository:      check.Repository{Provider: e.gate.Provider, ID: e.gate.RepositoryID, Name: s.Repository},
+		Base:            check.Base{Ref: e.subject.BaseRef, Commit: s.Base.ID, Tree: s.Base.Tree},
+		Head:            check.Revision{Commit: s.Head.ID, Tree: s.Head.Tree},
+		CandidateCommit: s.Candidate.ID, ActionCommit: plan.Commit,
+		Candidate: e.checked.candidate, Action: e.checked.action,
+		Program: plan.Program, ProgramSHA256: plan.SHA256,
+		Evidence: facts, Limits: plan.Limits, Lease: e.tenure,
+	}
+}

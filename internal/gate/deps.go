@@ -1,0 +1,133 @@
+package gate
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
+	"github.com/fencepost/fencepost/runner"
+)
+
+// A Ticket names one recorded delivery of this process. It is comparable.
+type Ticket struct {
+	// ID is the queue's own.
+	ID string
+	// Received is when the delivery came.
+	Received time.Time
+	// Delivery is how it was named in the answer to its sender, for people.
+	Delivery fencepost.DeliveryID
+}
+
+// A Recorded is a delivery as it was recorded at ingress. Nothing of it is
+// trusted: it is verified anew at each take-up.
+type Recorded struct {
+	Route    fencepost.RouteName
+	Received time.Time
+	// Anchor is what matched at receipt, where that was recorded. It only
+	// tells a revoked key from altered bytes.
+	Anchor  fencepost.AnchorID
+	Headers fencepost.Headers
+	Body    []byte
+}
+
+// A Queue holds the recorded deliveries of this process until they are done.
+// It is safe for concurrent use.
+type Queue interface {
+	// Next waits for a delivery that it has not handed out before in this
+	// process; what earlier ones left comes first.
+	Next(ctx context.Context) (Ticket, error)
+	// Read returns a delivery that is not done. An error with
+	// [fencepost.ReasonCorrupt] means that its bytes are damaged for good.
+	Read(ctx context.Context, t Ticket) (Recorded, error)
+	// Done forgets it. It may come back once more after a crash.
+	Done(ctx context.Context, t Ticket) error
+}
+
+// A Fetcher makes checkouts; [gitfetch.Workspace] is one.
+type Fetcher interface {
+	Fetch(ctx context.Context, r gitfetch.Request) (*gitfetch.Checkout, error)
+}
+
+// A Runner runs programs; [runner.Runner] is one.
+type Runner interface {
+	Run(ctx context.Context, j runner.Job) runner.Record
+}
+
+// A Store keeps evidence. It is safe for concurrent use.
+type Store interface {
+	// Put keeps a copy of data, durably, and returns a reference to it.
+	Put(ctx context.Context, data []byte) (ref string, err error)
+}
+
+// A Note is what must be remembered of a delivery from its first claim until
+// it is done, over every crash.
+type Note struct {
+	// Starts is how often an evaluation was begun, Failures how many of those
+	// gave no conclusion, Reason the last one's.
+	Starts, Failures int
+	Reason           fencepost.Reason
+	// Sent is when the write was last about to be sent; zero: never. From then
+	// on the provider may have it.
+	Sent time.Time
+	// Written is the provider's own id of what it took; "" until that is known.
+	// From then on nothing is ever written again.
+	Written string
+}
+
+// Notes keeps notes, shared by all processes that share the ledger. Changes
+// are atomic, and durable when they return. It is safe for concurrent use.
+type Notes interface {
+	// Change applies change to the note of a delivery, which is zero where
+	// there is none, and returns the result. change may be called more than
+	// once.
+	Change(ctx context.Context, d fencepost.DeliveryKey, change func(*Note)) (Note, error)
+	// Forget removes the note of a delivery that is done.
+	Forget(ctx context.Context, d fencepost.DeliveryKey) error
+}
+
+// A Standing orders the evaluations of one gate and head: by receipt, then by
+// delivery. The zero Standing comes before all.
+type Standing struct {
+	Received time.Time
+	Delivery fencepost.DeliveryKey
+}
+
+// Before reports whether s is older than t.
+func (s Standing) Before(t Standing) bool {
+	if !s.Received.Equal(t.Received) {
+		return s.Received.Before(t.Received)
+	}
+	return s.Delivery.Hex() < t.Delivery.Hex()
+}
+
+// Standings remembers which heads were evaluated and the newest evaluation
+// that came to be staged for each, shared as [Notes] is. Old heads are
+// forgotten when there is no room; a forgotten one counts as never seen.
+type Standings interface {
+	// Enter records that a subject is under way, and returns the newest
+	// standing that was advanced for the gate and the subject's head.
+	Enter(ctx context.Context, g Name, s Subject) (Standing, error)
+	// Advance makes st the newest one unless a newer one stands, and returns
+	// the one that stands then.
+	Advance(ctx context.Context, g Name, s Subject, st Standing) (Standing, error)
+	// Known reports whether a subject was ever entered.
+	Known(ctx context.Context, g Name, s Subject) (bool, error)
+}
+
+// A Journal records what happens to deliveries, for people and for metrics.
+type Journal interface {
+	// Record keeps an event. What ends a delivery that never became work is
+	// recorded nowhere else, so then its error is waited out; otherwise the
+	// work goes on without.
+	Record(ctx context.Context, e Event) error
+}
+
+// Alerts tells people. Its methods return at once and are safe for concurrent
+// use.
+type Alerts interface {
+	// Raise opens an alert, or repeats it.
+	Raise(a Alert)
+	// Resolve ends the alert of that code and subject, if there is one.
+	Resolve(code AlertCode, subject string)
+}

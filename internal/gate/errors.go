@@ -1,0 +1,40 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencepost/fencepost"
+)
+
+// Sentinels that errors of lanes match.
+var (
+	// ErrUnknown: a write was sent and its answer is not known. Only a look-up
+	// can tell.
+	ErrUnknown = errors.New("outcome of the write is not known")
+	// ErrNotYet: the provider does not show the commit yet, or not any more.
+	ErrNotYet = errors.New("commit is not visible")
+)
+
+// A WaitError is a failure that is known to last until a certain time.
+type WaitError struct {
+	// Until is the earliest time at which asking again makes sense, by our
+	// clock.
+	Until time.Time
+	// Err carries the reason.
+	Err error
+}
+
+// Error says until when, and why.
+func (e *WaitError) Error() string {
+	return fmt.Sprintf("wait until %s: %v", e.Until.UTC().Format(time.RFC3339), e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *WaitError) Unwrap() error { return e.Err }
+
+// errorf is an error of this package with a public reason.
+func errorf(op string, why fencepost.Reason, format string, args ...any) error {
+	return &fencepost.Error{Op: op, Reason: why, Err: fmt.Errorf(format, args...)}
+}

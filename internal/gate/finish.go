@@ -1,0 +1,125 @@
+package gate
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencepost/fencepost"
+)
+
+// giveBack returns the task to the schedule for its next try.
+func (w *work) giveBack(e later) {
+	p, t := w.pool, w.task
+	if e.why != fencepost.ReasonNone {
+		// Somebody else's lease is not a failure of ours.
+		t.retries++
+		t.reason = e.why
+	}
+	if e.at.IsZero() {
+		e.at = p.Now().Add(backoff(p.Limits.Backoff, p.Limits.MaxBackoff, t.retries))
+	}
+	p.schedule.again(t, e.at)
+}
+
+// backoff is base doubled for each retry after the first, up to limit, and of
+// that at least half, by chance, so that what failed together does not come
+// back together.
+func backoff(base, limit time.Duration, retries int) time.Duration {
+	d := base
+	for range retries - 1 {
+		if d >= limit/2 {
+			d = limit
+			break
+		}
+		d *= 2
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// finish ends a delivery: recorded, then forgotten, then taken out of the
+// queue. A crash in between leaves it in the queue, where a claim is answered
+// Completed, or it is refused again.
+func (w *work) finish(ctx context.Context, kind Kind, why fencepost.Reason) {
+	p, t := w.pool, w.task
+	// The end of the drain time must not leave a done delivery in the queue.
+	ctx = context.WithoutCancel(ctx)
+	e := w.event(kind)
+	e.Reason = why
+	w.alertEnd(kind, why)
+	err := p.Journal.Record(ctx, e)
+	if err != nil && kind == KindEnded {
+		// The ledger has it too.
+		p.log(ctx, "record event", e.Delivery, err)
+		err = nil
+	}
+	if err == nil && w.delivery.Valid() {
+		err = p.Notes.Forget(ctx, w.delivery.Key())
+	}
+	if err == nil {
+		err = p.Queue.Done(ctx, t.ticket)
+	}
+	if err != nil {
+		p.log(ctx, "finish", e.Delivery, err)
+		w.giveBack(later{why: reasonOf(ctx, err)})
+		return
+	}
+	p.schedule.drop(t)
+}
+
+// alertEnd tells people of deliveries that ended without a result.
+func (w *work) alertEnd(kind Kind, why fencepost.Reason) {
+	p := w.pool
+	subject := string(w.deliveryID())
+	switch {
+	case kind == KindRefused:
+		code := AlertMissedDelivery
+		switch why {
+		case fencepost.ReasonExpired, fencepost.ReasonRevoked, fencepost.ReasonTampered:
+			code = AlertInboxExpired
+		}
+		p.Alerts.Raise(Alert{Code: code, Subject: subject, Reason: why, Age: p.Now().Sub(w.task.ticket.Received)})
+	case why == fencepost.ReasonIdentity, why == fencepost.ReasonCommitGone, why == fencepost.ReasonProvider:
+		p.Alerts.Raise(Alert{Code: AlertProvider, Subject: string(w.gate.Name), Reason: why})
+	case why == fencepost.ReasonNone:
+		p.Alerts.Resolve(AlertPublishConflict, subject)
+		p.Alerts.Resolve(AlertRetriesExhausted, subject)
+		p.Alerts.Resolve(AlertCredential, string(w.gate.Name))
+		p.Alerts.Resolve(AlertProvider, string(w.gate.Name))
+	}
+}
+
+// deliveryID is the delivery's name, as it was recorded where it can't be
+// derived.
+func (w *work) deliveryID() fencepost.DeliveryID {
+	if w.delivery.Valid() {
+		return w.delivery.ID()
+	}
+	return w.task.ticket.Delivery
+}
+
+// event begins an event of this delivery.
+func (w *work) event(kind Kind, details ...Detail) Event {
+	e := Event{At: w.pool.Now().UTC(), Kind: kind, Delivery: w.deliveryID(), Attempt: w.note.Failures + 1, Details: details}
+	if w.gate != nil {
+		e.Gate, e.Route = w.gate.Name, w.gate.Rule.Route
+	}
+	if w.delivery.Valid() {
+		e.Anchor = w.delivery.Anchor()
+	}
+	return e
+}
+
+// leaseEvent is an event under a lease.
+func (w *work) leaseEvent(kind Kind, l fencepost.Lease, took time.Duration, details ...Detail) Event {
+	e := w.event(kind, details...)
+	e.Evaluation, e.Fence, e.Took = l.Evaluation().String(), l.Fence().Uint64(), took
+	return e
+}
+
+// record keeps an event that is also told elsewhere: its loss stops nothing.
+func (w *work) record(ctx context.Context, e Event) {
+	if err := w.pool.Journal.Record(ctx, e); err != nil {
+		w.pool.log(ctx, "record event", e.Delivery, err)
+	}
+}

@@ -1,0 +1,183 @@
+package gate
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
+)
+
+// A Name is the key of one configured gate. It is safe to log.
+type Name string
+
+// A Subject is what one event asks a verdict about: this head of this
+// request against this base, never "the latest". It is comparable.
+type Subject struct {
+	// Number is the request's number at the provider, 1 or more.
+	Number int64
+	// Head is the commit that the event named.
+	Head fencepost.CommitID
+	// BaseRef is the full name of the branch to merge into.
+	BaseRef string
+}
+
+// A Commit is a commit and its tree.
+type Commit struct {
+	ID   fencepost.CommitID `json:"commit"`
+	Tree fencepost.TreeID   `json:"tree"`
+}
+
+// A Fact is one thing that must hold for a pass, as the provider or the
+// fetched objects showed it. Both texts are of our own making or object ids;
+// neither holds anything personal.
+type Fact struct {
+	Name     string `json:"fact"`
+	Expected string `json:"expected"`
+	Observed string `json:"observed"`
+}
+
+// Met reports whether what was observed is what was expected.
+func (f Fact) Met() bool { return f.Expected == f.Observed }
+
+// A Snapshot is what the provider says a gate is at one moment.
+type Snapshot struct {
+	// State is [fencepost.ReasonNone] when the gate is open, proven and has a
+	// candidate; else why not. It is what the provider certainly said: what
+	// could not be learnt is an error of [Refresher.Refresh].
+	State fencepost.Reason
+	// Revision is the digest of everything that a verdict depends on. It is
+	// zero when the request has ended (superseded, closed, a draft).
+	Revision fencepost.GateRevision
+	// Repository is the name by which the provider knows the repository now.
+	Repository string
+	// Base is the present tip of the base branch, Head the event's head,
+	// Candidate what would be merged. Candidate is zero where State says that
+	// there is none.
+	Base, Head, Candidate Commit
+	// Facts are what the revision stands for, in a fixed order.
+	Facts []Fact
+}
+
+// Moved reports whether head or base of t are other commits than those of s.
+func (s Snapshot) Moved(t Snapshot) bool { return s.Base != t.Base || s.Head != t.Head }
+
+// An Admitter decides what an authenticated event asks for.
+type Admitter interface {
+	// Admit parses body strictly and holds it against the gate's policy. Its
+	// errors are *[fencepost.Error]s with the reasons
+	// [fencepost.ReasonEventNotHandled], [fencepost.ReasonMalformed] or
+	// [fencepost.ReasonUnauthorized]. It does no I/O and is safe for
+	// concurrent use. DESIGN §4
+	Admit(h fencepost.Headers, body []byte) (Subject, error)
+}
+
+// A Refresher reads a gate at its provider.
+type Refresher interface {
+	// Refresh returns what the provider says now. An error means that it could
+	// not be learnt, and carries a reason; a [*WaitError] in its chain says
+	// when to ask again. It is safe for concurrent use.
+	Refresh(ctx context.Context, s Subject) (Snapshot, error)
+	// Source says where and as whom the objects of a snapshot are fetched.
+	Source(s Snapshot) (Source, error)
+}
+
+// A Source is a repository to fetch from.
+type Source struct {
+	// URL is the repository's, without user or query.
+	URL string
+	// Credential gives user and password for HTTP Basic authentication; nil
+	// asks anonymously.
+	Credential gitfetch.Credential
+	// AllowHTTP permits a plain HTTP URL.
+	AllowHTTP bool
+}
+
+// Documents turns verdicts into the exact bytes that are staged, and back. It
+// does no I/O.
+type Documents interface {
+	// Compose writes the one document that holds all that Find and Create
+	// need, so that every publication of it is by the same bytes.
+	Compose(v Verdict) ([]byte, error)
+	// Inspect reads what Compose wrote, with times cut to what the provider
+	// keeps. Its error matches [fencepost.ErrMalformed].
+	Inspect(document []byte) (Verdict, error)
+}
+
+// A Publisher shows staged documents at the provider.
+type Publisher interface {
+	// Find looks up whether the provider shows document. What is shown under
+	// its key but differs from it, or is shown twice, is an error with
+	// [fencepost.ReasonPublishConflict].
+	Find(ctx context.Context, document []byte) (p Published, found bool, err error)
+	// Create asks the provider, once, to show document. An error that matches
+	// [ErrUnknown] means that the provider may have taken it; any other that it
+	// did not. [ErrNotYet] among them: the commit is not visible yet.
+	Create(ctx context.Context, document []byte) (Published, error)
+}
+
+// A Lane is one provider's side of one gate.
+type Lane interface {
+	Admitter
+	Refresher
+	Documents
+	Publisher
+}
+
+// Published names what the provider shows.
+type Published struct {
+	// ID is the provider's own id of it.
+	ID string
+}
+
+// A Conclusion is what is published of an evaluation.
+type Conclusion uint8
+
+// The conclusions. There is no third: neutral ones let a gate pass.
+const (
+	// Fail blocks.
+	Fail Conclusion = iota + 1
+	// Pass lets through.
+	Pass
+)
+
+// String returns "failure" or "success".
+func (c Conclusion) String() string {
+	switch c {
+	case Pass:
+		return "success"
+	case Fail:
+		return "failure"
+	}
+	return "invalid"
+}
+
+// A Verdict is what an evaluation came to, before it is frozen.
+type Verdict struct {
+	Gate       Name
+	Delivery   fencepost.DeliveryID
+	Evaluation fencepost.EvaluationID
+	Subject    Subject
+	Conclusion Conclusion
+	// Reason is why there is no conclusion of the program; with it the
+	// Conclusion is Fail.
+	Reason fencepost.Reason
+	// Title is at most [MaxTitle] characters, Summary at most [MaxSummary]
+	// bytes of Markdown.
+	Title, Summary string
+	// Artifact refers to the evidence; empty where none could be stored, which
+	// no Pass may be.
+	Artifact string
+	// Revision is the gate the verdict is for; zero where none was ever
+	// learnt, which no Pass may be.
+	Revision fencepost.GateRevision
+	// Received is when the event came, Started when the evaluation began,
+	// Completed when it ended; UTC, by our clock.
+	Received, Started, Completed time.Time
+}
+
+// Bounds of a [Verdict]'s texts. DESIGN §7
+const (
+	MaxTitle   = 120
+	MaxSummary = 8 << 10
+)

@@ -1,0 +1,253 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencepost/fencepost"
+)
+
+// stage freezes p in the ledger. Before it there was no external write; after
+// it there is never another execution. Invariant 6
+func (e *evaluation) stage(ctx context.Context, p fencepost.Publication) end {
+	if _, none := p.None(); !none {
+		newest, err := e.pool.Standings.Advance(ctx, e.gate.Name, e.subject, e.standing())
+		if err != nil {
+			return later{why: reasonOf(ctx, err)}
+		}
+		if e.standing().Before(newest) {
+			if p, err = fencepost.NoPublication(fencepost.ReasonSuperseded); err != nil {
+				return later{why: fencepost.ReasonOf(err)}
+			}
+		}
+	}
+	lease := e.pool.Limits.Lease
+	// The publication lease counts from before this.
+	publishing, cancel := context.WithTimeout(ctx, lease*7/8)
+	defer cancel()
+	asking, stop := context.WithTimeout(ctx, lease/8)
+	defer stop()
+	began := e.pool.Now()
+	answer, err := e.pool.Ledger.Stage(asking, e.delivery, e.tenure.current(), p)
+	if err != nil {
+		return e.ledgerFailed(ctx, "stage", err)
+	}
+	switch a := answer.(type) {
+	case fencepost.Staged:
+		ev := e.leaseEvent(KindStaged, e.tenure.current(), e.pool.Now().Sub(began))
+		ev.Reason, _ = p.None()
+		e.record(ctx, ev)
+		return e.publish(publishing, a.Staged, a.Lease)
+	case fencepost.Lost:
+		return later{why: fencepost.ReasonLost}
+	}
+	return e.ledgerFailed(ctx, "stage", errors.New("unknown answer"))
+}
+
+// publish brings a staged publication to its end, on the first try and on
+// every later one. ctx ends before the lease does.
+func (w *work) publish(ctx context.Context, s fencepost.StagedPublication, l fencepost.Lease) end {
+	if reason, none := s.Publication().None(); none {
+		return w.complete(ctx, s, reason)
+	}
+	if !l.Valid() || l.Window() < w.pool.Limits.Lease {
+		// Another worker was told to publish, or the ledger's leases are
+		// shorter than ours are held to be.
+		return later{why: fencepost.ReasonNone, at: w.pool.Now().Add(minBusy)}
+	}
+	began := w.pool.Now()
+	p := publication{work: w, staged: s, document: s.Publication().Bytes()}
+	outcome, err := p.show(ctx)
+	err = why(ctx, err)
+	ev := w.leaseEvent(KindPublished, l, w.pool.Now().Sub(began), Detail{"id", p.shown.ID})
+	ev.Reason = outcome
+	if err != nil {
+		ev.Reason = fencepost.ReasonOf(err)
+	}
+	w.record(ctx, ev)
+	if err != nil {
+		return w.unpublished(ctx, err)
+	}
+	return w.complete(ctx, s, outcome)
+}
+
+// complete records that s is published, or that there is nothing to publish.
+func (w *work) complete(ctx context.Context, s fencepost.StagedPublication, why fencepost.Reason) end {
+	answer, err := w.pool.Ledger.Complete(ctx, w.delivery, s)
+	if err != nil {
+		return w.ledgerFailed(ctx, "complete", err)
+	}
+	switch answer.(type) {
+	case fencepost.Completed:
+		return done{why}
+	case fencepost.Lost:
+		// Somebody completed it, or the row is another: a claim tells.
+		return later{why: fencepost.ReasonOutOfOrder}
+	}
+	return w.ledgerFailed(ctx, "complete", errors.New("unknown answer"))
+}
+
+// unpublished says when a staged publication is tried again. It stays staged
+// for as long as it takes; people are told when that is long.
+func (w *work) unpublished(ctx context.Context, err error) end {
+	p := w.pool
+	r := fencepost.ReasonOf(err)
+	w.task.failures++
+	p.log(ctx, "publish", w.delivery.ID(), err)
+	at := p.Now().Add(max(backoff(p.Limits.Backoff, p.Limits.MaxBackoff, w.task.failures), waitUntil(err).Sub(p.Now())))
+	switch {
+	case r == fencepost.ReasonPublishConflict:
+		p.Alerts.Raise(Alert{Code: AlertPublishConflict, Subject: string(w.delivery.ID()), Reason: r})
+		at = p.Now().Add(p.Limits.MaxBackoff)
+	case r == fencepost.ReasonCredential:
+		p.Alerts.Raise(Alert{Code: AlertCredential, Subject: string(w.gate.Name), Reason: r})
+	case w.task.failures == p.Limits.PublishAttempts:
+		p.Alerts.Raise(Alert{
+			Code: AlertRetriesExhausted, Subject: string(w.delivery.ID()), Reason: r, Count: w.task.failures,
+		})
+	}
+	return later{why: r, at: at}
+}
+
+// A publication is one attempt to have a staged document shown.
+type publication struct {
+	*work
+	staged   fencepost.StagedPublication
+	document []byte
+	shown    Published
+}
+
+// show looks up whether the provider shows the document, and only where it
+// certainly does not, and the gate is still the one that the document is for,
+// asks it once to. outcome is none when it is shown, else why it never will be.
+func (p *publication) show(ctx context.Context) (outcome fencepost.Reason, err error) {
+	v, err := p.gate.Lane.Inspect(p.document)
+	if err != nil || v.Evaluation != p.staged.Evaluation() || v.Subject != p.subject {
+		return "", &fencepost.Error{Op: "inspect", Reason: fencepost.ReasonCorrupt, Err: err}
+	}
+	found, lookErr := p.lookUp(ctx)
+	switch {
+	case lookErr != nil && !errors.Is(lookErr, ErrNotYet):
+		return "", lookErr
+	case found:
+		return "", p.written(ctx)
+	case p.note.Written != "":
+		// The provider took it, and nothing may be written again.
+		return "", errorf("look up", fencepost.ReasonPublishConflict, "what was published is not shown any more")
+	}
+	if moved, err := p.moved(ctx, v); err != nil || moved {
+		return fencepost.ReasonSuperseded, err
+	}
+	if lookErr != nil {
+		return p.hidden(lookErr)
+	}
+	return p.create(ctx)
+}
+
+// lookUp asks whether the document is shown. After a write whose outcome is
+// not known, one "no" is not enough: lists lag behind.
+func (p *publication) lookUp(ctx context.Context) (found bool, err error) {
+	looks := 1
+	if !p.note.Sent.IsZero() {
+		looks = p.pool.Limits.Looks
+	}
+	wait := p.pool.Limits.LookPause
+	for look := range looks {
+		if look > 0 {
+			if err := pause(ctx, wait); err != nil {
+				return false, err
+			}
+			wait *= 2
+		}
+		p.shown, found, err = p.gate.Lane.Find(ctx, p.document)
+		if found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+// moved reads the gate again and reports whether it is provably another one
+// than the document is for. Where it can't be read, that is an error, and the
+// document stays staged. Invariant 9
+func (p *publication) moved(ctx context.Context, v Verdict) (bool, error) {
+	s, err := p.gate.Lane.Refresh(ctx, p.subject)
+	if err != nil {
+		return false, err
+	}
+	if v.Revision.IsZero() {
+		// A failure that never learnt what the gate is: it belongs to the head,
+		// for as long as the request is open with it.
+		return s.Revision.IsZero(), nil
+	}
+	return s.Revision != v.Revision, nil
+}
+
+// create has the provider write, once. That it is about to is remembered
+// first, and what it took afterwards: two records, since after the second only
+// look-up and Complete are tried again.
+func (p *publication) create(ctx context.Context) (outcome fencepost.Reason, err error) {
+	if err := p.remember(ctx, func(n *Note) { n.Sent = p.pool.Now().UTC() }); err != nil {
+		return "", err
+	}
+	p.shown, err = p.gate.Lane.Create(ctx, p.document)
+	if errors.Is(err, ErrUnknown) {
+		found, lookErr := p.lookUp(ctx)
+		if lookErr != nil {
+			return "", lookErr
+		}
+		if found {
+			err = nil
+		}
+	}
+	switch {
+	case errors.Is(err, ErrNotYet):
+		return p.hidden(err)
+	case err != nil:
+		return "", err
+	}
+	return "", p.written(ctx)
+}
+
+// written remembers what the provider took.
+func (p *publication) written(ctx context.Context) error {
+	if p.note.Written == p.shown.ID {
+		return nil
+	}
+	return p.remember(ctx, func(n *Note) { n.Written = p.shown.ID })
+}
+
+func (p *publication) remember(ctx context.Context, change func(*Note)) error {
+	note, err := p.pool.Notes.Change(ctx, p.delivery.Key(), change)
+	if err != nil {
+		return unavailable("remember", err)
+	}
+	p.note = note
+	return nil
+}
+
+// hidden waits for a commit that the provider does not show, and ends the
+// publication after too long. The wait begins anew after a restart.
+func (p *publication) hidden(err error) (fencepost.Reason, error) {
+	now := p.pool.Now()
+	if p.task.hidden.IsZero() {
+		p.task.hidden = now
+	}
+	if now.Sub(p.task.hidden) > p.pool.Limits.NotYetVisible {
+		return fencepost.ReasonOf(err), nil
+	}
+	return "", err
+}
+
+// pause waits for d, or for the end of ctx and returns its cause.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
