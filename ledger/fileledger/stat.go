@@ -1,0 +1,254 @@
+package fileledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sort"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/ledger"
+)
+
+// A Stat counts what a ledger holds.
+type Stat struct {
+	// UUID is the root's.
+	UUID [16]byte
+	// Shards is the number of logs.
+	Shards int
+	// Rows are counted by state; Capacity is the most there can be.
+	Leased, Staged, Done, Capacity int
+	// Bytes is what rows are charged with, of at most MaxBytes: see
+	// [Config.MaxBytes].
+	Bytes, MaxBytes int64
+	// Segments is the number of log files that hold frames.
+	Segments int
+	// LSN is the highest of all shards: how many changes the busiest one has
+	// seen.
+	LSN uint64
+	// Full counts shards that have no room for a new row.
+	Full int
+}
+
+// Rows is the number of all rows.
+func (s Stat) Rows() int { return s.Leased + s.Staged + s.Done }
+
+// Stat counts the rows of all shards, as they stand in the log. Shards that
+// are corrupt are left out; the error, which matches [ErrCorrupt], then names
+// each, beside what the others hold.
+func (l *Ledger) Stat(ctx context.Context) (Stat, error) {
+	st := Stat{UUID: l.super.uuid, Shards: l.super.shards, Capacity: l.cfg.Capacity, MaxBytes: l.cfg.MaxBytes}
+	var errs []error
+	for n := range l.shards {
+		o := &op{do: func(_ context.Context, s *shard) error { return s.stat(&st) }}
+		if err := l.enqueue(ctx, n, o); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return st, opError("ledger.stat", errors.Join(errs...))
+}
+
+func (s *shard) stat(st *Stat) error {
+	full, err := s.noRoom(s.led.cfg.Instant())
+	if err != nil {
+		return err
+	}
+	if full {
+		st.Full++
+	}
+	st.Leased += s.state.counts[ledger.Leased]
+	st.Staged += s.state.counts[ledger.Staged]
+	st.Done += s.state.counts[ledger.Done] + s.state.done.len()
+	st.Bytes += s.state.bytes()
+	st.Segments += int(s.log.hdr.Segment-s.state.from) + 1
+	st.LSN = max(st.LSN, s.log.next.LSN-1)
+	return nil
+}
+
+// A Health says what is wrong with a ledger, as far as this process knows.
+// The zero Health is well.
+type Health struct {
+	// Poisoned is why the root takes no more writes; nil if it does.
+	Poisoned error
+	// Corrupt are the shards that are stopped, by number.
+	Corrupt map[int]error
+	// Maintenance is the latest error of clean-up or compaction; nil if the
+	// last round went well. Nothing of it endangers what is stored.
+	Maintenance error
+}
+
+// OK reports whether every shard serves.
+func (h Health) OK() bool { return h.Poisoned == nil && len(h.Corrupt) == 0 }
+
+// Err returns one error for all that keeps shards from serving, or nil.
+func (h Health) Err() error {
+	errs := []error{h.Poisoned}
+	for _, n := range slices.Sorted(mapsKeys(h.Corrupt)) {
+		errs = append(errs, h.Corrupt[n])
+	}
+	return opError("ledger.health", errors.Join(errs...))
+}
+
+func mapsKeys(m map[int]error) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for n := range m {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// Health looks at memory alone.
+func (l *Ledger) Health() Health {
+	h := Health{Poisoned: l.root.Err()}
+	for _, s := range l.shards {
+		if p := s.broken.Load(); p != nil {
+			if h.Corrupt == nil {
+				h.Corrupt = map[int]error{}
+			}
+			h.Corrupt[s.number] = *p
+		}
+	}
+	if p := l.lastErr.Load(); p != nil {
+		h.Maintenance = *p
+	}
+	return h
+}
+
+// note keeps an error for Health.
+func (l *Ledger) note(err error) { l.lastErr.Store(&err) }
+
+// CleanUp removes the rows that may be removed: done, and past their bounded
+// replay end on both clocks. It also runs by itself; see [Config.Maintain].
+func (l *Ledger) CleanUp(ctx context.Context) error {
+	return l.everywhere(ctx, "ledger.clean-up", func(ctx context.Context, s *shard) error { return s.removeRows(ctx) })
+}
+
+// Compact writes a snapshot of each shard and removes the log before it. It
+// also happens by itself, when a log has grown.
+func (l *Ledger) Compact(ctx context.Context) error {
+	var errs []error
+	for n := range l.shards {
+		errs = append(errs, l.enqueue(ctx, n, &op{after: (*shard).compactNow}))
+	}
+	return opError("ledger.compact", errors.Join(errs...))
+}
+
+// everywhere runs f in every shard's loop, under its append lock.
+func (l *Ledger) everywhere(ctx context.Context, name string, f func(context.Context, *shard) error) error {
+	var errs []error
+	for n := range l.shards {
+		errs = append(errs, l.enqueue(ctx, n, &op{do: f}))
+	}
+	return opError(name, errors.Join(errs...))
+}
+
+// rowsPage is how many rows Rows takes out of a shard at a time.
+const rowsPage = 1024
+
+// Rows goes through all rows: shard by shard, each sorted by key. A row that
+// comes, goes or changes meanwhile may be seen as before or as after. An
+// error ends the iteration, except that a corrupt shard's is followed by the
+// next shard's rows.
+func (l *Ledger) Rows(ctx context.Context) iter.Seq2[ledger.Row, error] {
+	return func(yield func(ledger.Row, error) bool) {
+		for n := range l.shards {
+			err := l.shardRows(ctx, n, func(r ledger.Row) bool { return yield(r, nil) })
+			if errors.Is(err, errStopped) {
+				return
+			}
+			if err == nil {
+				continue
+			}
+			err = opError("ledger.rows", err)
+			if !yield(ledger.Row{}, err) || fencepost.ReasonOf(err) != fencepost.ReasonCorrupt {
+				return
+			}
+		}
+	}
+}
+
+// errStopped: whoever iterates has had enough.
+var errStopped = errors.New("stopped")
+
+func (l *Ledger) shardRows(ctx context.Context, n int, yield func(ledger.Row) bool) error {
+	var after fencepost.DeliveryKey
+	for {
+		var page []ledger.Row
+		o := &op{do: func(_ context.Context, s *shard) (err error) {
+			page, err = s.state.page(after, rowsPage)
+			return err
+		}}
+		if err := l.enqueue(ctx, n, o); err != nil {
+			return err
+		}
+		for _, r := range page {
+			if !yield(r) {
+				return errStopped
+			}
+			after = r.Key
+		}
+		if len(page) < rowsPage {
+			return nil
+		}
+	}
+}
+
+// page returns up to limit rows whose keys come after key, in order.
+func (s *state) page(after fencepost.DeliveryKey, limit int) ([]ledger.Row, error) {
+	var rows []ledger.Row
+	for key, r := range s.rows {
+		if bytes.Compare(key[:], after[:]) > 0 {
+			rows = append(rows, r)
+		}
+	}
+	sortByKey(rows)
+	rows = rows[:min(len(rows), limit)]
+	old, err := s.done.after(after, limit)
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, old...)
+	sortByKey(rows)
+	return slices.Clone(rows[:min(len(rows), limit)]), nil
+}
+
+// after returns up to limit rows whose keys come after key.
+func (t *doneTable) after(key fencepost.DeliveryKey, limit int) ([]ledger.Row, error) {
+	var rows []ledger.Row
+	if t == nil {
+		return nil, nil
+	}
+	// The block before the first whose first key is above key may hold
+	// later keys too.
+	first := sort.Search(blocksFor(t.rows), func(i int) bool {
+		return bytes.Compare(t.prefix(i), key[:indexKeyBytes]) >= 0
+	}) - 1
+	for block := max(first, 0); block < blocksFor(t.rows) && len(rows) < limit; block++ {
+		raw, err := t.block(block)
+		if err != nil {
+			return nil, err
+		}
+		for ; len(raw) > 0; raw = raw[doneRowSize:] {
+			if bytes.Compare(raw[:len(key)], key[:]) <= 0 {
+				continue
+			}
+			r, err := t.decode(block, raw[:doneRowSize])
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, r)
+		}
+	}
+	return rows[:min(len(rows), limit)], nil
+}
+
+// String is for people.
+func (s Stat) String() string {
+	return fmt.Sprintf("%d of %d rows (%d leased, %d staged, %d done), %d bytes of %d, %d shards, %d segments",
+		s.Rows(), s.Capacity, s.Leased, s.Staged, s.Done, s.Bytes, s.MaxBytes, s.Shards, s.Segments)
+}
