@@ -76,7 +76,7 @@ type Stats struct {
 	OutputBytes int64
 	// Receive is from the start to the end of the pack, with everything in
 	// it inflated and hashed; Check is the walk through the tree; Write is
-	// making the files. Zero where the request had no clock.
+	// making the files.
 	Receive, Check, Write time.Duration
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/gitfetch/internal/pack"
+	"github.com/fencepost/fencepost/internal/clock"
 )
 
 // Fetch makes a checkout of one commit in the new directory req.Dir. It is
@@ -115,7 +116,7 @@ func (w *Workspace) make(ctx context.Context, t *target, final string) (c *Check
 // stopwatch returns a function that returns the time since its last call.
 func stopwatch(now func() time.Time) func() time.Duration {
 	if now == nil {
-		return func() time.Duration { return 0 }
+		now = clock.System().Now
 	}
 	last := now()
 	return func() time.Duration {

@@ -56,7 +56,8 @@ type Request struct {
 	// Progress, where set, is called now and then while the fetch goes on,
 	// never concurrently. It must be quick.
 	Progress func(Progress)
-	// Now is read for the durations in [Stats] alone; nil leaves them zero.
+	// Now is read for the durations in [Stats] alone; nil means this machine's
+	// clock.
 	Now func() time.Time
 }
 

@@ -10,12 +10,58 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/fencepost/fencepost"
 )
+
+// T is what is needed of a [testing.TB]; a [Script] is one too.
+type T interface {
+	Helper()
+	TempDir() string
+	Cleanup(func())
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
+// A Script stands in for a test in a runnable example: what would fail a
+// test ends the example with a panic.
+type Script struct{ cleanups []func() }
+
+// Helper does nothing.
+func (s *Script) Helper() {}
+
+// TempDir makes a directory that Close removes.
+func (s *Script) TempDir() string {
+	dir, err := os.MkdirTemp("", "gitserver-")
+	if err != nil {
+		panic(err)
+	}
+	s.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			panic(err)
+		}
+	})
+	return dir
+}
+
+// Cleanup has Close call f, the last first.
+func (s *Script) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+
+// Fatalf panics.
+func (s *Script) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// Skipf panics: an example can't be skipped.
+func (s *Script) Skipf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// Close cleans up.
+func (s *Script) Close() {
+	for _, f := range slices.Backward(s.cleanups) {
+		f()
+	}
+}
 
 // A Server serves the repositories below one directory.
 type Server struct {
@@ -33,13 +79,13 @@ type Server struct {
 
 // New starts a server that ends with the test. It skips the test where Git
 // or its backend is missing, unless the environment says CI.
-func New(tb testing.TB) *Server {
+func New(tb T) *Server {
 	tb.Helper()
 	return start(tb, httptest.NewServer)
 }
 
 // NewTLS is [New] for https; client trusts it.
-func NewTLS(tb testing.TB) (s *Server, server *httptest.Server) {
+func NewTLS(tb T) (s *Server, server *httptest.Server) {
 	tb.Helper()
 	s = start(tb, func(h http.Handler) *httptest.Server {
 		server = httptest.NewTLSServer(h)
@@ -48,7 +94,7 @@ func NewTLS(tb testing.TB) (s *Server, server *httptest.Server) {
 	return s, server
 }
 
-func start(tb testing.TB, listen func(http.Handler) *httptest.Server) *Server {
+func start(tb T, listen func(http.Handler) *httptest.Server) *Server {
 	tb.Helper()
 	backend := backendPath(tb)
 	dir := tb.TempDir()
@@ -78,7 +124,7 @@ func start(tb testing.TB, listen func(http.Handler) *httptest.Server) *Server {
 	return s
 }
 
-func backendPath(tb testing.TB) string {
+func backendPath(tb T) string {
 	tb.Helper()
 	out, err := exec.Command("git", "--exec-path").Output()
 	backend := filepath.Join(strings.TrimSpace(string(out)), "git-http-backend")
@@ -119,7 +165,7 @@ type Repo struct {
 }
 
 // Repo makes an empty repository.
-func (s *Server) Repo(tb testing.TB, name string, initArgs ...string) *Repo {
+func (s *Server) Repo(tb T, name string, initArgs ...string) *Repo {
 	tb.Helper()
 	r := &Repo{URL: s.URL + "/" + name, Dir: filepath.Join(s.dir, filepath.FromSlash(name)), s: s}
 	s.run(tb, s.dir, nil, append(append([]string{"init", "-q", "--bare", "-b", "main"}, initArgs...), r.Dir)...)
@@ -127,12 +173,12 @@ func (s *Server) Repo(tb testing.TB, name string, initArgs ...string) *Repo {
 }
 
 // Git runs git in the repository and returns what it prints, trimmed.
-func (r *Repo) Git(tb testing.TB, args ...string) string {
+func (r *Repo) Git(tb T, args ...string) string {
 	tb.Helper()
 	return r.s.run(tb, r.Dir, nil, args...)
 }
 
-func (s *Server) run(tb testing.TB, dir string, stdin []byte, args ...string) string {
+func (s *Server) run(tb T, dir string, stdin []byte, args ...string) string {
 	tb.Helper()
 	cmd := exec.Command("git", args...)
 	cmd.Dir, cmd.Env, cmd.Stdin = dir, s.env, bytes.NewReader(stdin)
@@ -156,7 +202,7 @@ type Entry struct {
 
 // Commit adds a commit whose tree is exactly entries, moves branch to it,
 // and returns its id. Parents beside the branch's own may follow.
-func (r *Repo) Commit(tb testing.TB, branch string, entries []Entry, parents ...fencepost.CommitID) fencepost.CommitID {
+func (r *Repo) Commit(tb T, branch string, entries []Entry, parents ...fencepost.CommitID) fencepost.CommitID {
 	tb.Helper()
 	var in bytes.Buffer
 	fmt.Fprintf(&in, "commit refs/heads/%s\ncommitter A <a@example.org> %d +0000\ndata 1\nm\n", branch, 1700000000+r.marks)
@@ -185,17 +231,17 @@ func (r *Repo) Commit(tb testing.TB, branch string, entries []Entry, parents ...
 }
 
 // Head returns the commit of a branch.
-func (r *Repo) Head(tb testing.TB, branch string) fencepost.CommitID {
+func (r *Repo) Head(tb T, branch string) fencepost.CommitID {
 	tb.Helper()
 	return r.Resolve(tb, "refs/heads/"+branch)
 }
 
 // Resolve returns what a revision names, as though it were a commit.
-func (r *Repo) Resolve(tb testing.TB, rev string) fencepost.CommitID {
+func (r *Repo) Resolve(tb T, rev string) fencepost.CommitID {
 	tb.Helper()
 	id, err := fencepost.ParseCommitID(r.Git(tb, "rev-parse", rev))
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("%v", err)
 	}
 	return id
 }

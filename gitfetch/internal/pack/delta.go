@@ -74,7 +74,7 @@ func (d *delta) readSize() (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if shift > 63-7 {
+		if !fits(b, shift) {
 			return 0, malformed("delta size over 63 bits")
 		}
 		if b == 0 && shift > 0 {

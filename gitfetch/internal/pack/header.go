@@ -2,6 +2,7 @@ package pack
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
 )
@@ -11,7 +12,6 @@ const (
 	version    = 2
 	typeOfs    = 6
 	typeRef    = 7
-	maxVarint  = 9 // bytes of a size: 4 + 8·7 bits, or 9·7 in a delta
 	firstShift = 4
 )
 
@@ -43,7 +43,7 @@ func (s *stream) readHeader() (typ uint8, size int64, err error) {
 		if b, err = s.ReadByte(); err != nil {
 			return 0, 0, s.failure(err)
 		}
-		if shift > 63-7 {
+		if !fits(b, shift) {
 			return 0, 0, malformed("entry size over 63 bits")
 		}
 		if b == 0 {
@@ -56,6 +56,11 @@ func (s *stream) readHeader() (typ uint8, size int64, err error) {
 		return typ, size, nil
 	}
 	return 0, 0, malformed("entry of type %d", typ)
+}
+
+// fits reports whether the seven bits of b, shifted, stay within 63.
+func fits(b byte, shift int) bool {
+	return shift < 63 && int64(b&0x7f) <= math.MaxInt64>>shift
 }
 
 // readDistance reads how far before its own entry the base of an offset

@@ -17,8 +17,19 @@ func Fold(name string) string {
 	if isASCII(name) {
 		return strings.ToLower(name)
 	}
+	folded := cases.Fold().String(dropIgnorable(norm.NFD.String(name)))
 	// Decomposed again at the end: folding can compose what it maps.
-	return norm.NFD.String(cases.Fold().String(dropIgnorable(norm.NFD.String(name))))
+	return norm.NFD.String(strings.Map(upperCherokee, folded))
+}
+
+// upperCherokee mends what x/text v0.44 does to Cherokee: those letters fold
+// to the upper case, being older, and it swaps the two cases instead.
+// Unicode CaseFolding.txt.
+func upperCherokee(r rune) rune {
+	if unicode.Is(unicode.Cherokee, r) {
+		return unicode.ToUpper(r)
+	}
+	return r
 }
 
 func dropIgnorable(s string) string {
