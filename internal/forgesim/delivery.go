@@ -122,7 +122,7 @@ func (a *App) Ping() {
 		"zen": "Keep it logically awesome.", "hook_id": a.hook.id,
 		"hook": object{
 			"type": "App", "id": a.hook.id, "name": "web", "active": true, "events": slices.Clone(a.events), "app_id": a.id,
-			"config":     merged(a.hook.config(), object{"url": a.hook.url}),
+			"config":     a.hook.config(),
 			"updated_at": stamp(a.created), "created_at": stamp(a.created),
 			"deliveries_url": f.apiURL("/app/hook/deliveries"),
 		},

@@ -187,11 +187,14 @@ func (r *Repository) pushedCommits(ctx context.Context, before, after string) ([
 		commits = append(commits, merged(object{
 			"id": id, "tree_id": c.tree, "distinct": true, "message": c.message, "timestamp": stamp(c.committer.when),
 			"url":    r.forge.webURL("/%s/commit/%s", r.fullName(), id),
-			"author": person(c.author), "committer": person(c.committer),
+			"author": pusher(c.author), "committer": pusher(c.committer),
 		}, changed[id].render()))
 	}
 	return commits, nil
 }
+
+// pusher is a person as commits of push events show one.
+func pusher(s signature) object { return merged(person(s), object{"username": DefaultActor}) }
 
 // A pathChange are the paths that one commit touched, by git's status letter.
 type pathChange map[string][]string

@@ -1,8 +1,6 @@
 package forgesim_test
 
 import (
-	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
@@ -243,6 +241,3 @@ func git(t *testing.T, dir string, args ...string) string {
 	}
 	return strings.TrimSpace(out)
 }
-
-var _ = bytes.MinRead
-var _ context.Context

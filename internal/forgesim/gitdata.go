@@ -36,7 +36,7 @@ func (c Change) empty() bool { return len(c.Files) == 0 && len(c.Delete) == 0 &&
 
 // initBare makes a bare repository whose attributes change no byte.
 func (g *gitRunner) initBare(ctx context.Context, dir string) error {
-	if _, err := g.run(ctx, gitCall{args: []string{"init", "-q", "--bare", "--object-format=sha1", dir}}); err != nil {
+	if _, err := g.run(ctx, gitCall{args: []string{"init", "-q", "--bare", "--template=", "--object-format=sha1", dir}}); err != nil {
 		return err
 	}
 	info := filepath.Join(dir, "info")

@@ -3,6 +3,8 @@ package githubspec
 import (
 	"errors"
 	"fmt"
+	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -29,11 +31,32 @@ func newSchemas(url string, document any) (*schemas, error) {
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
 	compiler.AssertFormat()
+	compiler.RegisterFormat(&jsonschema.Format{Name: "uri-template", Validate: uriTemplate})
 	if err := compiler.AddResource(url, document); err != nil {
 		return nil, fmt.Errorf("description: %w", err)
 	}
 	return &schemas{url: url, document: root, compiler: compiler, compiled: map[string]*jsonschema.Schema{}}, nil
 }
+
+// uriTemplate knows the operators of RFC 6570, which the library's own check
+// takes for faults.
+func uriTemplate(v any) error {
+	text, ok := v.(string)
+	if !ok {
+		return nil
+	}
+	plain := expression.ReplaceAllString(text, "x")
+	if strings.ContainsAny(plain, "{}") {
+		return errors.New("braces that are no expression")
+	}
+	if u, err := url.Parse(plain); err != nil || !u.IsAbs() {
+		return errors.New("no absolute URI")
+	}
+	return nil
+}
+
+// expression is one of RFC 6570 §2.2.
+var expression = regexp.MustCompile(`\{[+#./;?&]?[A-Za-z0-9_]+(,[A-Za-z0-9_]+)*\}`)
 
 // check validates a value by the schema at a JSON pointer, and finds members
 // that the schema does not have.
