@@ -127,3 +127,30 @@ func BenchmarkCycle(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkCycleProcesses spreads the cycles over several processes.
+func BenchmarkCycleProcesses(b *testing.B) {
+	for _, shards := range []int{1, 2, 4, 8, 16} {
+		b.Run(fmt.Sprintf("shards=%d/processes=4/workers=64", shards), func(b *testing.B) {
+			const processes, workers = 4, 64
+			dir := b.TempDir()
+			rate := syncRate(b, dir)
+			var children []*child
+			for i := range processes {
+				children = append(children, spawn(b, "cycles", filepath.Join(dir, "ledger"), shards, fmt.Sprint("p", i, "-"), (b.N+processes-1)/processes, workers))
+			}
+			b.ResetTimer()
+			for _, c := range children {
+				c.start()
+			}
+			for _, c := range children {
+				c.wait()
+			}
+			b.StopTimer()
+			got := float64(b.N) / b.Elapsed().Seconds()
+			b.ReportMetric(got, "deliveries/s")
+			b.ReportMetric(rate, "syncs/s")
+			b.ReportMetric(got/rate, "ratio")
+		})
+	}
+}

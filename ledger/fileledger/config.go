@@ -17,7 +17,7 @@ import (
 const (
 	DefaultLease    = time.Minute
 	DefaultCapacity = 1_000_000
-	DefaultShards   = 16
+	DefaultShards   = 4
 	DefaultSegment  = 1 << 20
 	DefaultMaxBytes = 1 << 30
 	DefaultMaintain = time.Minute
@@ -50,7 +50,10 @@ type Config struct {
 	// Window is the replay window; zero means
 	// [fencepost.DefaultReplayWindow].
 	Window fencepost.ReplayWindow
-	// Shards is the number of logs, 1 to 64; zero means 16.
+	// Shards is the number of logs, 1 to 64; zero means 4. Each sync carries
+	// what one shard's workers wait for, so that more shards mean more and
+	// smaller syncs: see the package comment for figures. What is lost to
+	// damage, and what stands still during a compaction, is one shard.
 	Shards int
 	// SegmentBytes is the size of a log file, 256 KiB to 64 MiB; zero means
 	// 1 MiB. Two are kept per shard, the second one as the reserve in which

@@ -206,7 +206,10 @@ func (l *Ledger) openShard(n int) (*shard, error) {
 	s := &shard{
 		led: l, number: n, queue: make(chan *op, queueLength), stale: true,
 		limit: l.cfg.Capacity / l.super.shards, bytes: l.cfg.MaxBytes / int64(l.super.shards),
-		log: log{dir: durable.Sub(l.root, shardDir(n)), name: shardDir(n), id: id, segSize: l.cfg.SegmentBytes},
+		log: log{
+			dir: durable.Sub(l.root, shardDir(n)), name: shardDir(n), id: id,
+			flag: os.O_RDWR, segSize: l.cfg.SegmentBytes,
+		},
 	}
 	if n < l.cfg.Capacity%l.super.shards {
 		s.limit++

@@ -42,7 +42,3 @@ func (c compacting) Complete(ctx ctx, d fencepost.AcceptedDelivery, s fencepost.
 	}
 	return a, c.Compact(ctx)
 }
-
-const childEnv = "FENCEPOST_LEDGER_CHILD"
-
-func runChild(string) int { return 2 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -51,17 +50,33 @@ func listShard(dir durable.FS) (files, error) {
 	return f, nil
 }
 
-// load reads a shard anew: the newest snapshot and the frames behind it. The
-// append lock is held. It runs at the start, after a write that failed, and
-// when others have compacted the log away from under this process.
+// load reads a shard anew and makes it ready to be written. The append lock
+// is held. It runs at the start, after a write that failed, and when others
+// have compacted the log away from under this process.
 func (s *shard) load(ctx context.Context) error {
+	// Names made by a process that died before it had synced them.
+	if err := s.log.dir.SyncDir("."); err != nil {
+		return err
+	}
+	if err := s.read(); err != nil {
+		return err
+	}
+	if s.torn {
+		if err := s.log.rotate(ctx); err != nil {
+			return err
+		}
+		s.torn = false
+	}
+	// What the head says of the tail may be of a machine's earlier life.
+	return s.log.head.write(tailRecordAt, s.log.end(), 0)
+}
+
+// read reads the newest snapshot and the frames behind it. It changes no
+// file.
+func (s *shard) read() error {
 	l := &s.log
 	list, err := listShard(l.dir)
 	if err != nil {
-		return err
-	}
-	// Names made by a process that died before it had synced them.
-	if err := l.dir.SyncDir("."); err != nil {
 		return err
 	}
 	st, from, err := loadNewest(l.dir, l.id, list)
@@ -81,20 +96,14 @@ func (s *shard) load(ctx context.Context) error {
 			return err
 		}
 	}
-	if m, _, ok, err := l.head.read(syncRecordAt); err != nil {
+	m, _, ok, err := l.head.read(syncRecordAt)
+	if err != nil {
 		return err
-	} else if ok && m.segment == l.hdr.Segment && m.offset <= l.pos.Offset {
+	}
+	if ok && m.segment == l.hdr.Segment && m.offset <= l.pos.Offset {
 		l.synced = m
 	}
-	torn := s.torn
-	s.torn = false
-	if torn {
-		if err := l.rotate(ctx); err != nil {
-			return err
-		}
-	}
-	// What the head says of the tail may be of a machine's earlier life.
-	return l.head.write(tailRecordAt, l.end(), 0)
+	return nil
 }
 
 // loadNewest loads the newest snapshot, or nothing from the log's beginning.
@@ -131,7 +140,7 @@ func (f files) after(from place) (first, last uint64, err error) {
 // loadSegment applies the frames of one segment.
 func (s *shard) loadSegment(n uint64, from place, last bool) error {
 	l := &s.log
-	f, hdr, size, err := openSegment(l.dir, l.id, n, os.O_RDWR)
+	f, hdr, size, err := openSegment(l.dir, l.id, n, l.flag)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/frame"
+	"github.com/fencepost/fencepost/ledger"
 )
 
 const (
@@ -28,6 +29,7 @@ type log struct {
 	dir     durable.FS // the shard's directory
 	name    string     // of that, for errors
 	id      frame.Log
+	flag    int // how segments are opened, as package os says
 	segSize int64
 
 	appendLock, syncLock durable.File
@@ -56,15 +58,6 @@ func (l *log) corrupt(err error) error {
 		return &CorruptError{File: l.name + "/" + c.File, Offset: c.Offset, Why: c.Why}
 	}
 	return fmt.Errorf("%s: %w", l.name, err)
-}
-
-// openSegment opens a segment and makes it the last one known.
-func (l *log) openSegment(n uint64) error {
-	f, hdr, size, err := openSegment(l.dir, l.id, n, os.O_RDWR)
-	if err != nil {
-		return err
-	}
-	return l.use(f, hdr, size)
 }
 
 // openSegment opens segment n of a log and reads its header.
@@ -198,10 +191,20 @@ func (l *log) replay(r *frame.Reader, apply func(frame.Frame) error) (bad bool, 
 		if err != nil {
 			return false, err
 		}
-		if err := apply(f); err != nil {
-			return false, &CorruptError{File: segName(l.hdr.Segment), Offset: f.Offset, Why: err.Error()}
+		err = apply(f)
+		if wrongFrame(err) {
+			err = &CorruptError{File: segName(l.hdr.Segment), Offset: f.Offset, Why: err.Error()}
+		}
+		if err != nil {
+			return false, err
 		}
 	}
+}
+
+// wrongFrame reports whether err is about what a frame says, and not about
+// reading something.
+func wrongFrame(err error) bool {
+	return errors.Is(err, errRecord) || errors.Is(err, ledger.ErrMalformedRow) || errors.Is(err, ledger.ErrIllegalRow)
 }
 
 // follow goes on to the next segment, if there is one. r is where the last
@@ -221,7 +224,7 @@ func (l *log) follow(r *frame.Reader) (bool, error) {
 		}
 		return false, nil
 	}
-	f, hdr, size, err := openSegment(l.dir, l.id, n, os.O_RDWR)
+	f, hdr, size, err := openSegment(l.dir, l.id, n, l.flag)
 	if err != nil {
 		return false, err
 	}
@@ -285,6 +288,9 @@ func (l *log) add(ctx context.Context, frameType uint8, payload []byte) error {
 		if err := l.rotate(ctx); err != nil {
 			return err
 		}
+		if l.next.Offset+frame.Size(len(payload)) > l.size {
+			return fmt.Errorf("a frame of %d bytes in segments of %d: %w", len(payload), l.size, errRecord)
+		}
 	}
 	synced := int64(frame.SegmentHeaderSize)
 	if l.synced.segment == l.hdr.Segment {
@@ -340,7 +346,7 @@ func (l *log) makeSpare() error {
 	if l.spare {
 		return nil
 	}
-	if info, err := l.dir.Stat(spareName); err == nil && info.Size >= MinSegment {
+	if info, err := l.dir.Stat(spareName); err == nil && info.Size >= min(MinSegment, l.segSize) {
 		// Another process made it. Its zeros may not be synced yet: rotate
 		// syncs them with the header.
 		l.spare = true
