@@ -143,7 +143,8 @@ type RouteRule struct {
 }
 
 // An AcceptedDelivery is an authenticated request under its delivery key.
-// [Accept] is its only maker; the zero value is refused by every ledger.
+// [Accept] and [Receive] are its only makers; the zero value is refused by
+// every ledger.
 // It is a small value without the body.
 type AcceptedDelivery struct {
 	key      DeliveryKey
@@ -160,18 +161,39 @@ type AcceptedDelivery struct {
 // and binding (DESIGN §4). Signed age is judged at the proof's receipt time.
 // Its error matches [ErrZeroValue], [ErrSignedTime] or [ErrUnauthenticated].
 func Accept(p Proof, rule RouteRule, h Headers, body []byte) (AcceptedDelivery, error) {
-	if !p.Valid() || rule.Route == "" || rule.TrustSet == "" {
-		return AcceptedDelivery{}, fmt.Errorf("accept: %w", ErrZeroValue)
-	}
-	// The rule comes before the binding, whose digests cost time: a request
-	// that is refused for its signed time has then taken as long as one that
-	// is refused for its signature.
-	lifetime, err := rule.lifetime(p)
+	d, err := p.accept(rule)
 	if err != nil {
 		return AcceptedDelivery{}, err
 	}
-	if p.route != rule.Route || p.trustSet != rule.TrustSet || !p.Binds(h, body) {
+	if !p.Binds(h, body) {
 		return AcceptedDelivery{}, fmt.Errorf("accept: proof of another request: %w", ErrUnauthenticated)
+	}
+	return d, nil
+}
+
+// Receive is [Authenticate] and [Accept] in one: the proof never leaves it, so
+// the headers and the body that it binds are check's, and are digested once.
+// Its error is one of theirs. A refusal takes as long for a signature as for a
+// signed time.
+func Receive(check *IngressCheck, v Verifier, rule RouteRule) (AcceptedDelivery, error) {
+	p, err := Authenticate(check, v)
+	if err != nil {
+		return AcceptedDelivery{}, err
+	}
+	return p.accept(rule)
+}
+
+// accept is [Accept] without the check that p is of the request at hand.
+func (p Proof) accept(rule RouteRule) (AcceptedDelivery, error) {
+	if !p.Valid() || rule.Route == "" || rule.TrustSet == "" {
+		return AcceptedDelivery{}, fmt.Errorf("accept: %w", ErrZeroValue)
+	}
+	if p.route != rule.Route || p.trustSet != rule.TrustSet {
+		return AcceptedDelivery{}, fmt.Errorf("accept: proof of another route: %w", ErrUnauthenticated)
+	}
+	lifetime, err := rule.lifetime(p)
+	if err != nil {
+		return AcceptedDelivery{}, err
 	}
 	key := NewEncoder("fencepost.delivery-key/v1").Text(string(p.route)).Bytes(p.replay[:]).Sum()
 	binding := NewEncoder("fencepost.binding/v1").
@@ -210,7 +232,7 @@ func (r RouteRule) lifetime(p Proof) (ReplayLifetime, error) {
 	}
 }
 
-// Valid reports whether [Accept] made d.
+// Valid reports whether [Accept] or [Receive] made d.
 func (d AcceptedDelivery) Valid() bool { return !d.key.IsZero() }
 
 // Key names the delivery for ever.

@@ -79,6 +79,34 @@ func TestAcceptRefuses(t *testing.T) {
 	}
 }
 
+// Receive answers what Authenticate and Accept answer one after the other.
+func TestReceiveIsAuthenticateAndAccept(t *testing.T) {
+	t.Parallel()
+	h, body := fencepost.NewHeaders([]fencepost.Header{{Name: "A", Value: "1"}}), []byte("body")
+	check := func() *fencepost.IngressCheck { return fencepost.NewIngressCheck("docs", h, body, receipt) }
+	for name, signedAt := range map[string]time.Time{"unsigned": {}, "signed": receipt, "old": receipt.Add(-time.Hour)} {
+		for _, required := range []fencepost.SignedTimeRule{0, fencepost.SignedTimeNone, fencepost.SignedTimeRequired} {
+			for _, route := range []fencepost.RouteName{"", "docs", "other"} {
+				v := vouching(fencepost.Evidence{Replay: fencepost.ReplayBody{}, SignedAt: signedAt})
+				rule := fencepost.RouteRule{Route: route, TrustSet: "acme", SignedTime: required, Window: fencepost.DefaultReplayWindow}
+				p, err := fencepost.Authenticate(check(), v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, wantErr := fencepost.Accept(p, rule, h, body)
+				got, err := fencepost.Receive(check(), v, rule)
+				if got != want || (err == nil) != (wantErr == nil) || (err != nil && err.Error() != wantErr.Error()) {
+					t.Errorf("%s, rule %d, route %q: %v, %v; want %v, %v", name, required, route, got, err, want, wantErr)
+				}
+			}
+		}
+	}
+	refusal := errors.New("no")
+	if d, err := fencepost.Receive(check(), &verifier{err: refusal}, fencepost.RouteRule{}); !errors.Is(err, refusal) || d.Valid() {
+		t.Errorf("Receive = %v, %v; want the verifier's error", d, err)
+	}
+}
+
 func TestAcceptPicksTheLifetime(t *testing.T) {
 	t.Parallel()
 	unsigned := acceptance(t, nil, "body", fencepost.Evidence{Replay: fencepost.ReplayBody{}}).delivery

@@ -3,7 +3,6 @@ package fencepost
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"hash"
 	"time"
 )
 
@@ -15,26 +14,27 @@ import (
 // Two sequences of fields encode alike only if they are alike, so no field
 // can borrow bytes from its neighbour, and no digest of one domain can be
 // taken for one of another.
-type Encoder struct{ h hash.Hash }
+type Encoder struct{ buf []byte }
 
 // NewEncoder begins an encoding in the given domain, such as
 // "fencepost.delivery-key/v1".
 func NewEncoder(domain string) *Encoder {
-	e := &Encoder{h: sha256.New()}
-	e.Text(domain)
-	return e
+	e := &Encoder{buf: make([]byte, 0, 256)}
+	return e.Text(domain)
 }
 
 // Bytes appends one field.
 func (e *Encoder) Bytes(field []byte) *Encoder {
 	e.prefix(len(field))
-	e.h.Write(field)
+	e.buf = append(e.buf, field...)
 	return e
 }
 
 // Text appends one field of the bytes of s.
 func (e *Encoder) Text(s string) *Encoder {
-	return e.Bytes([]byte(s))
+	e.prefix(len(s))
+	e.buf = append(e.buf, s...)
+	return e
 }
 
 // Uint appends one field of eight bytes, big-endian.
@@ -69,14 +69,8 @@ func (e *Encoder) Time(t time.Time) *Encoder {
 func (e *Encoder) List(n int) *Encoder { return e.Uint(uint64(n)) }
 
 // Sum returns the SHA-256 of what was written so far.
-func (e *Encoder) Sum() [sha256.Size]byte {
-	var sum [sha256.Size]byte
-	e.h.Sum(sum[:0])
-	return sum
-}
+func (e *Encoder) Sum() [sha256.Size]byte { return sha256.Sum256(e.buf) }
 
 func (e *Encoder) prefix(n int) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(n))
-	e.h.Write(b[:])
+	e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(n))
 }

@@ -109,7 +109,10 @@ func (h Headers) Select(names ...string) Headers {
 // Digest is the SHA-256 of the canonical encoding of the whole sequence,
 // domain "fencepost.headers/v1".
 func (h Headers) Digest() [32]byte {
-	e := NewEncoder("fencepost.headers/v1").List(len(h.pairs))
+	const perPair = 2 * 8
+	e := NewEncoder("fencepost.headers/v1")
+	e.buf = slices.Grow(e.buf, h.Size()+len(h.pairs)*perPair+2*8)
+	e.List(len(h.pairs))
 	for _, p := range h.pairs {
 		e.Text(p.Name).Text(p.Value)
 	}

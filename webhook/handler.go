@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -127,11 +128,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) accept(headers fencepost.Headers, body []byte) (fencepost.AcceptedDelivery, error) {
 	check := fencepost.NewIngressCheck(h.options.Rule.Route, headers, body, h.options.Now())
-	proof, err := fencepost.Authenticate(check, h.options.Verifier)
-	if err != nil {
-		return fencepost.AcceptedDelivery{}, err
-	}
-	return fencepost.Accept(proof, h.options.Rule, headers, body)
+	return fencepost.Receive(check, h.options.Verifier, h.options.Rule)
 }
 
 // RequestHeaders returns every (name, value) pair of the request in the one
@@ -142,28 +139,25 @@ func (h *Handler) accept(headers fencepost.Headers, body []byte) (fencepost.Acce
 // of Content-Length have become one, Content-Length beside Transfer-Encoding
 // is gone, and "Pragma: no-cache" alone has brought a Cache-Control.
 func RequestHeaders(r *http.Request) fencepost.Headers {
-	if len(r.TransferEncoding) == 0 && len(r.Trailer) == 0 && r.Host == "" {
-		return fencepost.HeadersFromMap(r.Header)
+	n := 1 + len(r.TransferEncoding) + len(r.Trailer)
+	for _, values := range r.Header {
+		n += len(values)
 	}
-	all := make(map[string][]string, len(r.Header)+3)
+	pairs := make([]fencepost.Header, 0, n)
+	add := func(name string, values ...string) {
+		for _, v := range values {
+			pairs = append(pairs, fencepost.Header{Name: name, Value: v})
+		}
+	}
 	for name, values := range r.Header {
-		all[name] = values
+		add(name, values...)
 	}
 	if r.Host != "" {
-		all["Host"] = []string{r.Host}
+		add("host", r.Host)
 	}
-	if len(r.TransferEncoding) > 0 {
-		all["Transfer-Encoding"] = r.TransferEncoding
-	}
-	if len(r.Trailer) > 0 {
-		names := make([]string, 0, len(r.Trailer))
-		for name := range r.Trailer {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		all["Trailer"] = names
-	}
-	return fencepost.HeadersFromMap(all)
+	add("transfer-encoding", r.TransferEncoding...)
+	add("trailer", slices.Sorted(maps.Keys(r.Trailer))...)
+	return fencepost.NewHeaders(pairs)
 }
 
 // IsJSON reports whether the one Content-Type is application/json, alone or

@@ -1,0 +1,176 @@
+package ingress
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/webhook"
+)
+
+// ServeHTTP implements [http.Handler]: the order of work of DESIGN §4.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := exchange{server: s, w: w, r: r, started: s.now()}
+	defer x.recover()
+	a, err := x.work()
+	if err != nil {
+		// There is nobody to answer, or nothing that could be answered.
+		x.report(answer{outcome: OutcomeAborted})
+		panic(http.ErrAbortHandler)
+	}
+	x.answer(a)
+}
+
+// An exchange is one request on its way to its answer.
+type exchange struct {
+	server  *Server
+	w       http.ResponseWriter
+	r       *http.Request
+	started time.Time
+
+	headers  fencepost.Headers
+	route    fencepost.RouteName
+	anchor   fencepost.AnchorID
+	body     int  // bytes read
+	read     bool // nothing of the body is left unread
+	answered bool
+}
+
+// work does all that comes before the answer. Its error is [errBroken].
+func (x *exchange) work() (answer, error) {
+	s, r := x.server, x.r
+	if r.Method != http.MethodPost {
+		return refusedMethod(), nil
+	}
+	table := s.table.acquire()
+	defer table.release()
+	route := table.route(r.URL.EscapedPath())
+	if route != &table.unknown {
+		x.route = route.Rule.Route
+	}
+	x.headers = webhook.RequestHeaders(r)
+	switch {
+	// A trailer's values come after the headers that were counted.
+	case x.headers.Len() > s.cfg.MaxHeaders, x.headers.Size() > s.cfg.MaxHeaderBytes, len(r.Trailer) > 0:
+		return refusedHeaders(), nil
+	case !webhook.IsJSON(x.headers):
+		return refusedMediaType(), nil
+	case r.ContentLength > s.cfg.MaxBody:
+		return refusedSize(), nil
+	case !s.flight.enter():
+		return refusedService(fencepost.ReasonDraining), nil
+	}
+	defer s.flight.leave()
+	body, room, err := s.read(x.w, r)
+	defer room.release()
+	switch {
+	case errors.Is(err, errTooLarge):
+		return refusedSize(), nil
+	case errors.Is(err, errNoRoom):
+		return refusedService(fencepost.ReasonFull), nil
+	case err != nil:
+		return answer{}, errBroken
+	}
+	x.body, x.read = len(body), true
+	if len(r.Trailer) > 0 {
+		return refusedHeaders(), nil
+	}
+	return x.judge(table.Table, route, body), nil
+}
+
+// judge authenticates the request and has it admitted and recorded.
+func (x *exchange) judge(table *Table, route *Route, body []byte) answer {
+	verifier := route.Verifier
+	if ambiguous(x.headers, route.Headers) {
+		verifier = table.unknown.Verifier
+	}
+	check := fencepost.NewIngressCheck(route.Rule.Route, x.headers, body, x.server.now())
+	delivery, err := fencepost.Receive(check, verifier, route.Rule)
+	if err != nil {
+		return x.unauthenticated(err)
+	}
+	x.anchor = delivery.Anchor()
+	if err := route.Admission.Admit(x.headers, body); err != nil {
+		return x.notAdmitted(err)
+	}
+	ctx, cancel := x.server.recordContext(x.r)
+	defer cancel()
+	recording, err := route.Recorder.Record(ctx, delivery, x.headers.Select(route.Headers...), body)
+	switch {
+	case err == nil:
+		return recordedAnswer(recording, delivery, route.PlainOK)
+	case fencepost.ReasonOf(err) == fencepost.ReasonFull:
+		return refusedService(fencepost.ReasonFull)
+	}
+	return refusedService(fencepost.ReasonUnavailable)
+}
+
+// unauthenticated is the one answer to all that could not be authenticated.
+// What is no refusal, such as keys that were dropped under a verifier, is a
+// fault of ours, and the sender may try again.
+func (x *exchange) unauthenticated(err error) answer {
+	if errors.Is(err, fencepost.ErrUnauthenticated) || errors.Is(err, fencepost.ErrSignedTime) {
+		return refusedAuthentication()
+	}
+	return refusedService(fencepost.ReasonUnavailable)
+}
+
+func (x *exchange) notAdmitted(err error) answer {
+	switch reason := fencepost.ReasonOf(err); reason {
+	case fencepost.ReasonEventNotHandled:
+		return answer{status: http.StatusOK, outcome: OutcomeIgnored, reason: reason}
+	case fencepost.ReasonMalformed:
+		return refusal(http.StatusBadRequest, reason)
+	case fencepost.ReasonUnauthorized:
+		return refusal(http.StatusForbidden, reason)
+	}
+	return refusedService(fencepost.ReasonUnavailable)
+}
+
+// answer sends a, and decides whether the connection lives on.
+func (x *exchange) answer(a answer) {
+	s := x.server
+	closing := a.reason == fencepost.ReasonDraining || s.conns.crowded()
+	if !x.read && !s.discard(x.w, x.r) {
+		closing = true
+	}
+	x.answered = true
+	s.fixed.write(x.w, a, closing)
+	x.report(a)
+}
+
+// report tells observer and log.
+func (x *exchange) report(a answer) {
+	took := x.server.now().Sub(x.started)
+	x.server.observer.Answered(Answered{
+		Route: x.route, Status: a.status, Outcome: a.outcome, Reason: a.reason,
+		Anchor: x.anchor, Body: x.body, Took: took,
+	})
+	x.server.log.answered(x.r.Context(), x.route, a, took)
+}
+
+// recover answers for code that panicked.
+func (x *exchange) recover() {
+	what := recover()
+	switch {
+	case what == nil:
+		return
+	case what == http.ErrAbortHandler, x.answered:
+		panic(http.ErrAbortHandler)
+	}
+	// The panic's value may hold something of the request, so it is not
+	// logged; where it came from is.
+	x.server.log.panicked(x.r.Context(), x.route)
+	x.answer(refusedService(fencepost.ReasonUnavailable))
+}
+
+// ambiguous reports whether one of the named headers stands more than once.
+func ambiguous(h fencepost.Headers, names []string) bool {
+	for _, name := range names {
+		if _, ok := h.Only(name); !ok && len(h.Values(name)) > 1 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,176 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencepost/fencepost"
+)
+
+// A Route is one configured entry point: POST /hooks/ and its name.
+type Route struct {
+	// Rule names route and trust set, and says what holds for signed times.
+	Rule fencepost.RouteRule
+	// Verifier authenticates; see package webhook.
+	Verifier fencepost.Verifier
+	// Headers are the names of the headers that verifier, admission and
+	// whoever takes the record up read. A request with one of them twice is
+	// unauthenticated, and they alone are recorded.
+	Headers []string
+	// Admission judges what is authentic.
+	Admission Admission
+	// Recorder records what is admitted.
+	Recorder Recorder
+	// PlainOK answers 200 to new work instead of 202: GitLab's senders are
+	// promised 200 or 201 (DESIGN §4).
+	PlainOK bool
+}
+
+// An Admission judges an authentic request by its route's policy.
+type Admission interface {
+	// Admit decodes body strictly and returns nil for what is to be recorded.
+	// Its errors have, by [fencepost.ReasonOf], the reason
+	// [fencepost.ReasonMalformed] for what is not one valid object with the
+	// needed fields, [fencepost.ReasonEventNotHandled] for an event of the
+	// route's own that is outside its closed list, and
+	// [fencepost.ReasonUnauthorized] for one that is not what the route's
+	// policy names. Any other error is answered unavailable. It does no I/O,
+	// keeps nothing of body, and is safe for concurrent use.
+	Admit(h fencepost.Headers, body []byte) error
+}
+
+// A Recorder records admitted requests durably.
+type Recorder interface {
+	// Record returns when d is on stable storage, with what it was: a
+	// [Recording] other than the zero one. An error with
+	// [fencepost.ReasonFull] means that there is no room and nothing was
+	// recorded; any other is answered unavailable. Record uses body until it
+	// returns and keeps nothing of it; it returns soon after ctx ends. It is
+	// safe for concurrent use.
+	Record(ctx context.Context, d fencepost.AcceptedDelivery, h fencepost.Headers, body []byte) (Recording, error)
+}
+
+// A Recording is what a [Recorder] found d to be. The zero Recording is none.
+type Recording uint8
+
+// The recordings (DESIGN §4).
+const (
+	// Accepted: new work.
+	Accepted Recording = iota + 1
+	// Replayed: this delivery is recorded already.
+	Replayed
+	// Coalesced: what it asks for is under way, and one follow-up is pending.
+	Coalesced
+	// Conflict: a known delivery with other content; nothing was recorded.
+	Conflict
+)
+
+// An Outcome is the word of an answer.
+type Outcome string
+
+// The outcomes of DESIGN §4, and one for a request that got no answer.
+const (
+	OutcomeAccepted  Outcome = "accepted"
+	OutcomeReplayed  Outcome = "replayed"
+	OutcomeCoalesced Outcome = "coalesced"
+	OutcomeIgnored   Outcome = "ignored"
+	OutcomeRejected  Outcome = "rejected"
+	// OutcomeAborted: the client broke off, or was too slow with its body.
+	OutcomeAborted Outcome = "aborted"
+)
+
+// An Answered is what became of one request, for metrics.
+type Answered struct {
+	// Route is the route's name; empty for a path that is none.
+	Route fencepost.RouteName
+	// Status is the HTTP status; 0 for [OutcomeAborted].
+	Status int
+	// Outcome and Reason are those of the answer.
+	Outcome Outcome
+	Reason  fencepost.Reason
+	// Anchor is the key that authenticated the request; empty if none did.
+	Anchor fencepost.AnchorID
+	// Body is how many bytes of it were read.
+	Body int
+	// Took is the time from the end of the headers to the answer.
+	Took time.Duration
+}
+
+// An Observer is told of every request. It must not block, and is safe for
+// concurrent use.
+type Observer interface {
+	Answered(Answered)
+}
+
+// A Table is the routes of one configuration. It never changes.
+type Table struct {
+	routes  map[string]*Route
+	unknown Route
+}
+
+// unknownRoute is the route name in checks of requests to no route. It is no
+// legal name.
+const unknownRoute = "?"
+
+// NewTable makes a table. Decoy authenticates what has no route: it refuses,
+// at the cost of a refusal by any of the routes' verifiers. The error lists
+// every fault and matches [fencepost.ErrMalformed] or
+// [fencepost.ErrZeroValue].
+func NewTable(decoy fencepost.Verifier, routes ...Route) (*Table, error) {
+	var faults []error
+	if decoy == nil {
+		faults = append(faults, fmt.Errorf("table: decoy: %w", fencepost.ErrZeroValue))
+	}
+	t := &Table{routes: make(map[string]*Route, len(routes))}
+	t.unknown = Route{Rule: fencepost.RouteRule{Route: unknownRoute}, Verifier: decoy}
+	for _, r := range routes {
+		name := string(r.Rule.Route)
+		switch _, twice := t.routes[name]; {
+		case !isRouteName(name):
+			faults = append(faults, fmt.Errorf("table: a route's name must be 1 to 64 of a-z, A-Z, 0-9, dot, underscore and hyphen, beginning with a letter or digit: %w", fencepost.ErrMalformed))
+		case twice:
+			faults = append(faults, fmt.Errorf("table: route %s stands twice: %w", name, fencepost.ErrMalformed))
+		case r.Verifier == nil, r.Admission == nil, r.Recorder == nil, r.Rule.TrustSet == "", r.Rule.SignedTime == 0:
+			faults = append(faults, fmt.Errorf("table: route %s lacks verifier, admission, recorder, trust set or signed-time rule: %w", name, fencepost.ErrZeroValue))
+		default:
+			if err := r.Rule.Window.Validate(); err != nil {
+				faults = append(faults, fmt.Errorf("table: route %s: %w", name, err))
+			}
+		}
+		t.routes[name] = &r
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return t, nil
+}
+
+// route returns the route with exactly this escaped path, or the one that
+// stands for all other paths.
+func (t *Table) route(path string) *Route {
+	if len(path) > len(hooks) && path[:len(hooks)] == hooks {
+		if r := t.routes[path[len(hooks):]]; r != nil {
+			return r
+		}
+	}
+	return &t.unknown
+}
+
+// hooks is where the routes are.
+const hooks = "/hooks/"
+
+func isRouteName(s string) bool {
+	if len(s) < 1 || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		alnum := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return true
+}
