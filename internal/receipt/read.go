@@ -68,6 +68,8 @@ type Summary struct {
 	Conclusion string `json:"conclusion,omitempty"`
 	// Subject says what it asked about, such as "#7 5e1c309".
 	Subject string `json:"subject,omitempty"`
+	// Evidence refers to the artifact that was stored last.
+	Evidence string `json:"evidence,omitempty"`
 	// Claims and Replays count.
 	Claims  int `json:"claims"`
 	Replays int `json:"replays"`
@@ -77,6 +79,7 @@ type Summary struct {
 const (
 	DetailSubject    = "subject"
 	DetailConclusion = "conclusion"
+	DetailEvidence   = "evidence"
 )
 
 // List returns the deliveries that f chooses, newest first, and the places
@@ -122,6 +125,7 @@ func (s *Summary) add(e Event) {
 	s.Anchor = cmp.Or(s.Anchor, e.Anchor)
 	s.Evaluation = cmp.Or(s.Evaluation, e.Evaluation)
 	s.Subject = cmp.Or(s.Subject, e.Detail(DetailSubject))
+	s.Evidence = cmp.Or(e.Detail(DetailEvidence), s.Evidence)
 	if e.At.Before(s.Received) {
 		s.Received = e.At
 	}
