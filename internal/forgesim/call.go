@@ -75,9 +75,14 @@ func encode(value any) []byte {
 
 const docsURL = "https://docs.github.com/rest"
 
-// failure answers with the form of all of GitHub's errors.
+// failure answers with the form of GitHub's errors, which names the status
+// "code" in 503 alone.
 func failure(status int, message string) answer {
-	return reply(status, object{"message": message, "documentation_url": docsURL, "status": strconv.Itoa(status)})
+	name := "status"
+	if status == http.StatusServiceUnavailable {
+		name = "code"
+	}
+	return reply(status, object{"message": message, "documentation_url": docsURL, name: strconv.Itoa(status)})
 }
 
 func notFound() answer { return failure(http.StatusNotFound, "Not Found") }

@@ -66,48 +66,47 @@ func delayOf(effects []Effect) time.Duration {
 // interfere answers instead of the operation where an effect says so. Called
 // with mu held.
 func (f *Forge) interfere(c *call) (answer, bool) {
-	for _, effect := range c.effects {
-		switch e := effect.(type) {
-		case Fail, PrimaryLimit, SecondaryLimit, Redirect:
-			return f.instead(effect), true
-		case NotYet:
-			return noCommit(c, "the commit"), true
-		case Stale:
-			if a, ok := f.answers[c.request.URL.RequestURI()]; ok {
-				return answer{status: a.status, header: a.header.Clone(), body: a.body}, true
-			}
-		case Delay, DropRequest, DropAnswer, Truncate, Garble, HideRuns, ExpireToken, Before, After:
-			_ = e
-		}
+	if a, ok := f.instead(c.effects); ok {
+		return a, true
+	}
+	if has[NotYet](c.effects) {
+		return noCommit(c, "the commit"), true
+	}
+	if a, ok := f.answers[c.request.URL.RequestURI()]; ok && has[Stale](c.effects) {
+		return answer{status: a.status, header: a.header.Clone(), body: a.body}, true
 	}
 	return answer{}, false
 }
 
-// instead is the answer of an effect that needs nothing of the request.
-func (f *Forge) instead(effect Effect) answer {
-	switch e := effect.(type) {
-	case Fail:
-		a := failure(e.Code, http.StatusText(e.Code))
-		setRetryAfter(a.header, e.RetryAfter)
-		return a
-	case SecondaryLimit:
-		setDefault(&e.Code, http.StatusForbidden)
-		a := failure(e.Code, "You have exceeded a secondary rate limit")
-		setRetryAfter(a.header, e.RetryAfter)
-		return a
-	case PrimaryLimit:
-		setDefault(&e.Code, http.StatusForbidden)
-		a := exhausted(e.Code)
-		used := &allowance{limit: f.config.RateLimit, used: f.config.RateLimit, reset: f.now().Add(e.In)}
-		used.write(a.header)
-		return a
-	case Redirect:
-		setDefault(&e.Code, http.StatusFound)
-		a := reply(e.Code, object{"message": http.StatusText(e.Code), "url": e.Location, "documentation_url": docsURL})
-		a.header.Set("Location", e.Location)
-		return a
+// instead is the answer of the first effect that needs nothing of the request.
+// Called with mu held.
+func (f *Forge) instead(effects []Effect) (answer, bool) {
+	for _, effect := range effects {
+		switch e := effect.(type) {
+		case Fail:
+			a := failure(e.Code, http.StatusText(e.Code))
+			setRetryAfter(a.header, e.RetryAfter)
+			return a, true
+		case SecondaryLimit:
+			setDefault(&e.Code, http.StatusForbidden)
+			a := failure(e.Code, "You have exceeded a secondary rate limit")
+			setRetryAfter(a.header, e.RetryAfter)
+			return a, true
+		case PrimaryLimit:
+			setDefault(&e.Code, http.StatusForbidden)
+			a := exhausted(e.Code)
+			used := &allowance{limit: f.config.RateLimit, used: f.config.RateLimit, reset: f.now().Add(e.In)}
+			used.write(a.header)
+			return a, true
+		case Redirect:
+			setDefault(&e.Code, http.StatusFound)
+			a := reply(e.Code, object{"message": http.StatusText(e.Code), "url": e.Location, "documentation_url": docsURL})
+			a.header.Set("Location", e.Location)
+			return a, true
+		case Delay, DropRequest, DropAnswer, Truncate, Garble, Stale, HideRuns, NotYet, ExpireToken, Before, After:
+		}
 	}
-	panic("forgesim: an effect that answers nothing")
+	return answer{}, false
 }
 
 // deform cuts a body as the effects say, and says whether the connection

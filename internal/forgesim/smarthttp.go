@@ -76,11 +76,8 @@ func (f *Forge) gitAnswer(c *call, moved bool, tail string) (answer, bool) {
 	if has[ExpireToken](c.effects) {
 		f.expireToken(c.request)
 	}
-	for _, effect := range c.effects {
-		switch effect.(type) {
-		case Fail, PrimaryLimit, SecondaryLimit, Redirect:
-			return f.instead(effect), true
-		}
+	if a, ok := f.instead(c.effects); ok {
+		return a, true
 	}
 	c.who = f.identify(c.request)
 	challenge := gitFailure(http.StatusUnauthorized)

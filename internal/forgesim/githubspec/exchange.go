@@ -118,9 +118,13 @@ func (d *Description) CheckAnswer(r *http.Request, status int, header http.Heade
 		if !usual(status) {
 			return op.wrap("answer", fmt.Errorf("status %d is not in the description", status))
 		}
-		at = pointer("components", "schemas", "basic-error")
-		if status == http.StatusUnprocessableEntity {
+		switch status {
+		case http.StatusUnprocessableEntity:
 			at = pointer("components", "schemas", "validation-error")
+		case http.StatusServiceUnavailable:
+			at = pointer("components", "responses", "service_unavailable", "content", "application/json", "schema")
+		default:
+			at = pointer("components", "schemas", "basic-error")
 		}
 	}
 	return op.wrap(fmt.Sprintf("answer %d", status), d.checkAnswerBody(at, header, body))
