@@ -5,14 +5,14 @@ import (
 	"os"
 )
 
-// A backend starts programs in the way of one system. It is immutable and safe
-// for concurrent use.
+// A backend starts programs in the way of one system. It is safe for
+// concurrent use.
 type backend interface {
 	// roots are the trees as a program will see them.
 	roots() roots
-	// start makes everything but the program, which waits for launch. The
-	// session's methods are called from the same goroutine.
-	start(ctx context.Context, s spec) (session, error)
+	// begin makes what a run needs before its checkouts are verified. Every
+	// session is drained and released, whatever became of it.
+	begin(l Limits) (session, error)
 	// close releases what the backend holds.
 	close() error
 }
@@ -20,24 +20,22 @@ type backend interface {
 // roots are the directories of the trees in a request.
 type roots struct{ candidate, action string }
 
-// A spec is what to start.
-type spec struct {
-	job     *Job
-	request []byte
-	dir     *runDir
-}
-
-// A session is one program, waiting, running or ended.
+// A session is what surrounds one program: not there yet, waiting, running or
+// ended. It is used by one goroutine.
 type session interface {
-	// protections says which are on.
+	// load copies the program and compares its digest; see copyProgram.
+	load(ctx context.Context, job *Job) error
+	// prepare builds everything but the program, which waits for launch.
+	prepare(ctx context.Context, job *Job, request []byte) error
+	// protections says which are on, after prepare.
 	protections() []ProtectionState
 	// launch lets the program go.
 	launch() error
-	// ended yields one ending.
+	// ended yields one ending after launch.
 	ended() <-chan ending
 	// drain kills the whole process tree and returns when it is proven gone.
-	// Its error matches ErrDrain when that took longer than DrainLimit. It
-	// may be called at any time after start, once.
+	// Its error matches ErrDrain when that took longer than DrainLimit. It is
+	// called once.
 	drain() error
 	// unaltered checks after drain that the program is still the pinned one;
 	// its error matches ErrTampered.

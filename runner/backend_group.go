@@ -19,10 +19,10 @@ import (
 // A groupBackend runs programs in a process group of their own, the one means
 // that every Unix has. A descendant that leaves the group escapes it, so
 // tree_kill is not among its protections.
-type groupBackend struct{}
+type groupBackend struct{ workspace *workspace }
 
 // openBackend refuses where a sandbox is required: this system has none.
-func openBackend(_ context.Context, cfg Config) (backend, error) {
+func openBackend(_ context.Context, cfg Config, ws *workspace) (backend, error) {
 	if cfg.Sandbox == Required {
 		missing := make([]Missing, 0, len(Protections()))
 		for _, p := range Protections() {
@@ -30,31 +30,37 @@ func openBackend(_ context.Context, cfg Config) (backend, error) {
 		}
 		return nil, &SandboxError{Missing: missing}
 	}
-	return groupBackend{}, nil
+	return groupBackend{ws}, nil
 }
 
 func (groupBackend) roots() roots { return roots{candidate: plainCandidate, action: plainAction} }
 
 func (groupBackend) close() error { return nil }
 
-func (groupBackend) start(_ context.Context, s spec) (session, error) {
-	info, err := os.Stat(s.dir.program())
-	if err != nil {
-		return nil, fmt.Errorf("look at program: %w", hostpath.Strip(err))
-	}
-	out, err := makePlainFiles(s)
+func (b groupBackend) begin(Limits) (session, error) {
+	dir, err := b.workspace.makeRun(b.workspace.runName())
 	if err != nil {
 		return nil, err
 	}
-	return &groupSession{spec: s, program: info, out: out, end: make(chan ending, 1)}, nil
+	return &groupSession{dir: dir, end: make(chan ending, 1)}, nil
 }
 
 type groupSession struct {
-	spec    spec
-	program os.FileInfo
-	out     *plainOutputs
-	cmd     *exec.Cmd
-	end     chan ending
+	dir    *runDir
+	loaded *plainProgram
+	out    *plainOutputs
+	cmd    *exec.Cmd
+	end    chan ending
+}
+
+func (s *groupSession) load(ctx context.Context, job *Job) (err error) {
+	s.loaded, err = loadPlain(ctx, job, s.dir.program())
+	return err
+}
+
+func (s *groupSession) prepare(_ context.Context, job *Job, request []byte) (err error) {
+	s.out, err = makePlainFiles(s.dir, job, request)
+	return err
 }
 
 func (s *groupSession) protections() []ProtectionState {
@@ -67,8 +73,8 @@ func (s *groupSession) protections() []ProtectionState {
 
 func (s *groupSession) launch() error {
 	cmd := &exec.Cmd{
-		Path: s.spec.dir.program(), Args: []string{s.spec.dir.program()},
-		Env: []string{}, Dir: s.spec.dir.work(),
+		Path: s.dir.program(), Args: []string{s.dir.program()},
+		Env: []string{}, Dir: s.dir.work(),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if err := cmd.Start(); err != nil {
@@ -118,12 +124,16 @@ func (s *groupSession) drain() error {
 	return ErrDrain
 }
 
-func (s *groupSession) unaltered() error {
-	return unaltered(s.spec.dir.program(), s.program, s.spec.job.ProgramSHA256)
-}
+func (s *groupSession) unaltered() error { return s.loaded.unaltered() }
 
 func (s *groupSession) outputs() outputs { return s.out }
 
 func (s *groupSession) memoryKills() int { return 0 }
 
-func (s *groupSession) release() error { return s.out.close() }
+func (s *groupSession) release() error {
+	var errs []error
+	if s.out != nil {
+		errs = append(errs, s.out.close())
+	}
+	return errors.Join(append(errs, s.dir.remove())...)
+}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fencepost/fencepost/runner/internal/cgroup"
 	"github.com/fencepost/fencepost/runner/internal/landlock"
+	"github.com/fencepost/fencepost/runner/internal/procs"
 	"github.com/fencepost/fencepost/runner/internal/stage"
 )
 
@@ -30,11 +30,13 @@ var sandboxDevices = [...]string{"null", "zero", "full", "random", "urandom"}
 // A linuxBackend runs programs through a stage, in namespaces where they are
 // to be had.
 type linuxBackend struct {
-	cfg Config
+	cfg       Config
+	workspace *workspace
+	stages    *stageList
+	// boot is the id of this boot.
+	boot string
 	// namespaced is false where only a plain run is possible.
 	namespaced bool
-	// missing is what the sandbox lacks here.
-	missing []Missing
 	// users is the user namespace for mounts of private files, nil unless the
 	// process is the superuser and can lend them to another user.
 	users *os.File
@@ -49,36 +51,51 @@ type linuxBackend struct {
 
 // openBackend finds out by trying: a sandbox is built whole, without a
 // program, and what it lacks is what runs will lack.
-func openBackend(ctx context.Context, cfg Config) (backend, error) {
-	// A stage dies with the thread that started it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	b := &linuxBackend{cfg: cfg, namespaced: true}
-	if err := b.findSystem(cfg.SystemDirs); err != nil {
-		return nil, err
+func openBackend(ctx context.Context, cfg Config, ws *workspace) (backend, error) {
+	b := &linuxBackend{cfg: cfg, workspace: ws, namespaced: true}
+	if err := b.look(ctx); err != nil {
+		return nil, errors.Join(err, b.close())
 	}
-	if groups, err := cgroup.Find(cfg.Cgroup); err == nil {
+	missing := b.trial(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, errors.Join(context.Cause(ctx), b.close())
+	}
+	if len(missing) > 0 && cfg.Sandbox == Required {
+		return nil, errors.Join(&SandboxError{Missing: missing}, b.close())
+	}
+	b.namespaced = !needsPlain(missing)
+	return b, nil
+}
+
+// look finds out what does not need a stage.
+func (b *linuxBackend) look(ctx context.Context) (err error) {
+	if b.boot, err = procs.BootID(); err != nil {
+		return err
+	}
+	if b.stages, err = b.workspace.openStages(); err != nil {
+		return err
+	}
+	if err := b.findSystem(b.cfg.SystemDirs); err != nil {
+		return err
+	}
+	groups, err := cgroup.Find(b.cfg.Cgroup)
+	if err != nil && b.cfg.Cgroup != "" {
+		return fmt.Errorf("control group of the configuration: %w", err)
+	}
+	if err == nil {
 		b.groups = groups
-	} else if cfg.Cgroup != "" {
-		return nil, fmt.Errorf("control group of the configuration: %w", err)
+		if err := b.workspace.recordGroups(groups.Parents()); err != nil {
+			return err
+		}
 	}
-	// Without Landlock the trial below says so.
+	// Without Landlock the trial says so.
 	b.landlockABI, _ = landlock.ABI()
 	if os.Geteuid() == 0 {
 		// Without it programs run as the superuser without privileges, and the
 		// record says so.
 		b.users, _ = holdUsers(ctx)
 	}
-	b.missing = b.trial(ctx)
-	if len(b.missing) == 0 {
-		return b, nil
-	}
-	missing := &SandboxError{Missing: b.missing}
-	if cfg.Sandbox == Required {
-		return nil, errors.Join(missing, b.close())
-	}
-	b.namespaced = !needsPlain(b.missing)
-	return b, nil
+	return nil
 }
 
 // findSystem sorts the system directories into binds and links.
@@ -113,10 +130,14 @@ func (b *linuxBackend) roots() roots {
 }
 
 func (b *linuxBackend) close() error {
-	if b.users == nil {
-		return nil
+	var errs []error
+	if b.users != nil {
+		errs = append(errs, b.users.Close())
 	}
-	return b.users.Close()
+	if b.stages != nil {
+		errs = append(errs, b.stages.file.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // needsPlain reports whether what is missing can't be left out of a namespaced
@@ -137,24 +158,28 @@ func (b *linuxBackend) trial(ctx context.Context) []Missing {
 	if missing := b.unbounded(); missing != nil {
 		return missing
 	}
-	p, err := b.startStage(ctx, b.namespaces(b.users != nil), nil, nil)
+	p, err := startStage(namespaces(b.users != nil), nil)
 	if err != nil {
-		return b.missingNamespaces(ctx, err)
+		return []Missing{{ProtectionUserNamespace, err}}
 	}
-	cfg := b.rootConfig()
-	cfg.Limits = rlimits(b.cfg.Limits, b.groups)
-	cfg.Program = sandboxProgram
-	ready, err := p.prepare(ctx, cfg, []byte("{}"))
+	if err := p.running(); err != nil {
+		return b.missingNamespaces(errors.Join(err, p.awaitEnd()))
+	}
+	nothing, err := memoryFile("trial")
+	if err != nil {
+		return []Missing{{ProtectionPrivateRoot, errors.Join(err, p.kill())}}
+	}
+	defer closeAll([]*os.File{nothing})
+	cfg := b.rootConfig(b.cfg.Limits, 0)
+	ready, err := p.prepare(ctx, &cfg, []*os.File{nothing}, []byte("{}"))
+	closeAll(ready.files)
 	if end := p.kill(); end != nil {
 		return []Missing{{ProtectionTreeKill, end}}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return []Missing{{ProtectionPrivateRoot, err}}
-	default:
-		closeAll(ready.files)
-		return missingParts(ready.failures)
 	}
+	return missingParts(ready.Failures)
 }
 
 // unbounded reports a host on which nothing would bound processes: the kernel
@@ -173,7 +198,7 @@ func (b *linuxBackend) unbounded() []Missing {
 
 // missingNamespaces tries the namespaces one by one, to name those that are
 // not to be had; if all are, the reason is another and stands by itself.
-func (b *linuxBackend) missingNamespaces(ctx context.Context, whole error) []Missing {
+func (b *linuxBackend) missingNamespaces(whole error) []Missing {
 	var missing []Missing
 	for _, ns := range []struct {
 		flag       uintptr
@@ -186,11 +211,11 @@ func (b *linuxBackend) missingNamespaces(ctx context.Context, whole error) []Mis
 		{unix.CLONE_NEWIPC, ProtectionIPCNamespace},
 		{unix.CLONE_NEWUTS, ProtectionUTSNamespace},
 	} {
-		attr := b.namespaces(false)
+		attr := namespaces(false)
 		attr.Cloneflags = unix.CLONE_NEWUSER | ns.flag
-		p, err := b.startStage(ctx, attr, nil, nil)
+		p, err := startStage(attr, nil)
 		if err == nil {
-			err = p.kill()
+			err = errors.Join(p.running(), p.kill())
 		}
 		if err != nil {
 			missing = append(missing, Missing{ns.protection, err})
@@ -233,17 +258,23 @@ func partProtection(p stage.Part) Protection {
 		return ProtectionFileLimit
 	case stage.PartSubreaper:
 		return ProtectionTreeKill
+	case stage.PartCgroup:
+		return ProtectionMemoryLimit
 	}
 	return ProtectionTreeKill
 }
 
-// rootConfig is what all namespaced runs have in common.
-func (b *linuxBackend) rootConfig() stage.Config {
+// rootRoom is what the root's own file system has beside the program.
+const rootRoom = 1 << 20
+
+// rootConfig is what all namespaced runs have in common, the trial included.
+func (b *linuxBackend) rootConfig(l Limits, programBytes int64) stage.Config {
 	return stage.Config{
 		Binds:   append([]stage.Bind(nil), b.binds...),
 		Links:   append([]stage.Link{{Target: sandboxTmp, Text: strings.TrimPrefix(sandboxWork, "/")}}, b.links...),
 		Devices: sandboxDevices[:],
-		Work:    sandboxWork, Scratch: b.cfg.Limits.ScratchBytes, Inodes: b.cfg.Limits.ScratchFiles,
+		Work:    sandboxWork, Program: sandboxProgram, RootBytes: programBytes + rootRoom,
+		Scratch: l.ScratchBytes, Inodes: l.ScratchFiles, Limits: rlimits(l, b.groups),
 		Landlock: b.landlockABI, Seccomp: true,
 		Rules: []landlock.Rule{
 			{Path: "/", Access: landlock.Read},
@@ -270,6 +301,15 @@ func rlimits(l Limits, groups *cgroup.Host) stage.Rlimits {
 		r.DataBytes = uint64(l.Memory)
 	}
 	return r
+}
+
+// groupOverhead is how many of the stage's own threads are in the group: in
+// version 2 all, since it is born there, and in version 1 the one that joins.
+func (b *linuxBackend) groupOverhead() int {
+	if b.groups.Version() == 1 {
+		return 1
+	}
+	return stageThreads
 }
 
 // stageThreads is the room for the stage's own threads, which count among the

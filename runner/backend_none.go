@@ -9,18 +9,10 @@ import "context"
 
 type workspace struct{}
 
-type runDir struct{}
-
 func openWorkspace(context.Context, string, []string) (*workspace, Swept, error) {
 	return nil, Swept{}, ErrUnsupported
 }
 
-func openBackend(context.Context, Config) (backend, error) { return nil, ErrUnsupported }
-
-func (*workspace) newRun() (*runDir, error) { return nil, ErrUnsupported }
+func openBackend(context.Context, Config, *workspace) (backend, error) { return nil, ErrUnsupported }
 
 func (*workspace) close() error { return nil }
-
-func (*runDir) program() string { return "" }
-
-func (*runDir) remove() error { return nil }

@@ -195,4 +195,3 @@ func wantFailed(t testing.TB, rec runner.Record, reason fencepost.Reason, cause 
 		t.Errorf("failed with %s: %v; want %s: %v", f.Reason, f.Err, reason, cause)
 	}
 }
-

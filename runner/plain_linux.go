@@ -6,48 +6,62 @@ import (
 	"os"
 	"time"
 
-	"github.com/fencepost/fencepost/runner/internal/cgroup"
 	"github.com/fencepost/fencepost/runner/internal/landlock"
 	"github.com/fencepost/fencepost/runner/internal/stage"
 )
 
-// beginPlain prepares a run on the host's own file system: what namespaces
-// would do is missing, and what Landlock, the filter and limits do is there as
-// far as the kernel has it.
-func (s *linuxSession) beginPlain(ctx context.Context) error {
-	out, err := makePlainFiles(s.spec)
+// A plainSession runs its program on the host's own file system: what
+// namespaces would do is missing, and what Landlock, the filter and limits do
+// is there as far as the kernel has it.
+type plainSession struct {
+	linuxSession
+	dir    *runDir
+	loaded *plainProgram
+	out    *plainOutputs
+}
+
+func (s linuxSession) beginPlain() (session, error) {
+	p := &plainSession{linuxSession: s}
+	dir, err := s.backend.workspace.makeRun(s.name)
 	if err != nil {
+		return nil, err
+	}
+	p.dir = dir
+	if err := p.startStage(stageAttr()); err != nil {
+		return nil, errors.Join(err, dir.remove())
+	}
+	return p, nil
+}
+
+func (s *plainSession) load(ctx context.Context, job *Job) (err error) {
+	s.loaded, err = loadPlain(ctx, job, s.dir.program())
+	return err
+}
+
+func (s *plainSession) prepare(ctx context.Context, job *Job, request []byte) (err error) {
+	if s.out, err = makePlainFiles(s.dir, job, request); err != nil {
 		return err
 	}
-	s.out = out
-	if err := s.startStage(ctx, stageAttr(), nil); err != nil {
-		return err
-	}
-	dir := s.spec.dir
-	ready, err := s.prepare(ctx, stage.Config{
-		Plain: true, Work: dir.work(), Program: dir.program(),
-		Landlock: s.backend.landlockABI, Seccomp: true, Rules: s.plainRules(),
-		Limits: rlimits(s.spec.job.Limits, s.backend.groups),
-	})
+	ready, err := s.build(ctx, &stage.Config{
+		Plain: true, Work: s.dir.work(), Program: s.dir.program(),
+		Landlock: s.backend.landlockABI, Seccomp: true, Rules: s.rules(job),
+		Limits: rlimits(s.limits, s.backend.groups),
+	}, nil, nil)
 	if err != nil {
 		return err
 	}
 	closeAll(ready.files)
 	s.on[ProtectionTreeKill] = "subreaper"
-	if os.Geteuid() != 0 {
-		s.on[ProtectionUnprivilegedUser] = ""
-	}
-	s.noteCommon(ready.failures, os.Geteuid() != 0)
+	s.noteProtections(ready.Failures, os.Geteuid() != 0)
 	return nil
 }
 
-func (s *linuxSession) plainRules() []landlock.Rule {
-	job := s.spec.job
+func (s *plainSession) rules(job *Job) []landlock.Rule {
 	rules := []landlock.Rule{
 		{Path: job.Candidate.Root(), Access: landlock.Read},
 		{Path: job.Action.Root(), Access: landlock.Read},
-		{Path: s.spec.dir.program(), Access: landlock.Read},
-		{Path: s.spec.dir.work(), Access: landlock.Write},
+		{Path: s.dir.program(), Access: landlock.Read},
+		{Path: s.dir.work(), Access: landlock.Write},
 	}
 	for _, b := range s.backend.binds {
 		rules = append(rules, landlock.Rule{Path: b.Source, Access: landlock.Read})
@@ -58,17 +72,21 @@ func (s *linuxSession) plainRules() []landlock.Rule {
 	return rules
 }
 
-// drainPlain lets the stage kill what descends from the program, and believes
+func (s *plainSession) drain() error { return s.settle(s.drainTree()) }
+
+// drainTree lets the stage kill what descends from the program, and believes
 // only its word that nothing is left.
-func (s *linuxSession) drainPlain() error {
+func (s *plainSession) drainTree() error {
 	p := s.process
-	// A stage that has ended can't be told any more; awaitEnd finds out.
-	_ = p.send([]byte{stage.KindKill})
+	if !s.launched {
+		return p.kill()
+	}
+	// A stage that has ended can't be told any more; what follows shows.
+	_ = p.socket.send([]byte{stage.KindKill})
 	timer := time.NewTimer(DrainLimit)
 	defer timer.Stop()
 	select {
 	case <-p.drained:
-		return p.awaitEnd()
 	case <-p.read:
 	case <-timer.C:
 	}
@@ -77,7 +95,19 @@ func (s *linuxSession) drainPlain() error {
 	}
 	err := errors.Join(ErrDrain, p.kill())
 	if s.group != nil {
-		err = errors.Join(err, cgroup.Kill(s.group.Dirs(), DrainLimit))
+		err = errors.Join(err, s.group.Kill(DrainLimit))
 	}
 	return err
+}
+
+func (s *plainSession) unaltered() error { return s.loaded.unaltered() }
+
+func (s *plainSession) outputs() outputs { return s.out }
+
+func (s *plainSession) release() error {
+	errs := []error{s.removeGroup()}
+	if s.out != nil {
+		errs = append(errs, s.out.close())
+	}
+	return errors.Join(append(errs, s.dir.remove())...)
 }

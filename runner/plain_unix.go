@@ -18,22 +18,20 @@ const (
 	plainAction    = "../action"
 )
 
-func (d *runDir) work() string { return filepath.Join(d.path, "work") }
-
 // makePlainFiles makes the working directory with the contract's files, and
 // the links to the trees beside it.
-func makePlainFiles(s spec) (*plainOutputs, error) {
-	work := s.dir.work()
+func makePlainFiles(dir *runDir, job *Job, request []byte) (*plainOutputs, error) {
+	work := dir.work()
 	if err := os.Mkdir(work, privateMode); err != nil {
 		return nil, fmt.Errorf("make working directory: %w", hostpath.Strip(err))
 	}
 	for text, target := range map[string]string{
-		plainCandidate: s.job.Candidate.Root(),
-		plainAction:    s.job.Action.Root(),
+		plainCandidate: job.Candidate.Root(),
+		plainAction:    job.Action.Root(),
 	} {
 		if err := os.Symlink(target, filepath.Join(work, text)); err != nil {
 			return nil, fmt.Errorf("link tree: %w", hostpath.Strip(err))
 		}
 	}
-	return makeOutputs(work, s.request)
+	return makeOutputs(work, request)
 }

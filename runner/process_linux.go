@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -18,26 +18,30 @@ import (
 // setupLimit is how long a stage may take to build a sandbox.
 const setupLimit = 10 * time.Second
 
-// A stageProcess is one stage and the runner's end of its socket.
+// A stageProcess is one stage, from before it starts, and the runner's end of
+// its socket.
 type stageProcess struct {
-	proc *os.Process
-	conn *net.UnixConn
+	socket *socket
+	// started is closed when the start was tried; then err says whether it
+	// succeeded, and proc is the process.
+	started chan struct{}
+	err     error
+	proc    *os.Process
 	// ready yields one; ended at least one, of which the first counts.
 	ready chan readyStage
 	ended chan ending
 	// drained is closed when the stage says that nothing is left.
 	drained chan struct{}
-	// gone is closed when the process was reaped. In a PID namespace the
-	// kernel allows that only after every other process in it.
+	// gone is closed when the process was reaped, or never was. In a PID
+	// namespace the kernel allows that only after every other process in it.
 	gone chan struct{}
 	// read is closed when the reader of the socket has returned.
 	read chan struct{}
 }
 
 type readyStage struct {
-	failures []stage.Failure
-	fatal    bool
-	files    []*os.File
+	stage.Ready
+	files []*os.File
 }
 
 // sandboxUser is the user and group that a program sees itself as.
@@ -49,7 +53,7 @@ const otherUser = 65534
 
 // namespaces are the attributes of a stage in namespaces. Lent means that the
 // program is otherUser of the host, and else that it is the runner's user.
-func (b *linuxBackend) namespaces(lent bool) *syscall.SysProcAttr {
+func namespaces(lent bool) *syscall.SysProcAttr {
 	attr := stageAttr()
 	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 	uid, gid := os.Geteuid(), os.Getegid()
@@ -71,69 +75,66 @@ func stageAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
 }
 
-// startStage starts this executable as a stage. The calling goroutine must be
-// locked to its thread until the process is gone. Files become descriptors
-// from stage.SocketFD+1 on; they stay the caller's.
-func (b *linuxBackend) startStage(ctx context.Context, attr *syscall.SysProcAttr, group *cgroup.Group, files []*os.File) (*stageProcess, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
+// startStage begins to start this executable as a stage, in the background: it
+// takes as long as all the rest of a run, and there is other work to do
+// meanwhile. Whoever gets the process calls kill or awaitEnd in the end.
+func startStage(attr *syscall.SysProcAttr, group *cgroup.Group) (*stageProcess, error) {
+	ours, theirs, err := newSocket()
+	if err != nil {
+		return nil, err
 	}
 	if group != nil {
 		if fd, ok := group.BirthFD(); ok {
 			attr.UseCgroupFD, attr.CgroupFD = true, fd
 		}
 	}
-	proc, conn, err := spawn(stage.Name, attr, files)
-	if err != nil {
-		return nil, err
-	}
 	p := &stageProcess{
-		proc: proc, conn: conn,
+		socket: ours, started: make(chan struct{}),
 		ready: make(chan readyStage, 1), ended: make(chan ending, 1),
 		drained: make(chan struct{}), gone: make(chan struct{}), read: make(chan struct{}),
 	}
-	go p.wait()
+	go p.parent(attr, theirs)
 	go p.receive()
-	if group != nil && !attr.UseCgroupFD {
-		if err := group.Add(proc.Pid); err != nil {
-			return nil, errors.Join(err, p.kill())
-		}
-	}
 	return p, nil
 }
 
-// spawn starts this executable under another name, with one end of a new
-// socket.
-func spawn(name string, attr *syscall.SysProcAttr, files []*os.File) (*os.Process, *net.UnixConn, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+// parent starts the process and waits for its end, on a thread that does
+// nothing else: the process dies with the thread that started it, and this one
+// can't be lost.
+func (p *stageProcess) parent(attr *syscall.SysProcAttr, theirs *os.File) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.gone)
+	p.proc, p.err = spawn(stage.Name, attr, theirs)
+	close(p.started)
+	if p.err != nil {
+		return
 	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "stage"), os.NewFile(uintptr(pair[1]), "runner")
+	// Its status says nothing that matters: the socket told the program's.
+	_, _ = p.proc.Wait()
+}
+
+// spawn starts this executable under another name with its end of a socket,
+// which it closes. The calling goroutine must be locked to its thread until
+// the process is gone.
+func spawn(name string, attr *syscall.SysProcAttr, theirs *os.File) (*os.Process, error) {
 	defer theirs.Close()
-	conn, err := net.FileConn(ours)
-	if e := ours.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("make socket pair: %w", err)
-	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("open null device: %w", err), conn.Close())
+		return nil, fmt.Errorf("open null device: %w", err)
 	}
 	defer null.Close()
 	proc, err := os.StartProcess("/proc/self/exe", []string{name}, &os.ProcAttr{
 		Dir: "/",
 		// The stage is short-lived and small: no collector, one scheduler.
 		Env:   []string{"GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
-		Files: append([]*os.File{null, null, null, theirs}, files...),
+		Files: []*os.File{null, null, null, theirs},
 		Sys:   attr,
 	})
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("start sandbox process: %w", errnoOf(err)), conn.Close())
+		return nil, fmt.Errorf("start sandbox process: %w", errnoOf(err))
 	}
-	return proc, conn.(*net.UnixConn), nil
+	return proc, nil
 }
 
 // errnoOf drops the path that a failed start carries.
@@ -144,26 +145,18 @@ func errnoOf(err error) error {
 	return err
 }
 
-func (p *stageProcess) wait() {
-	defer close(p.gone)
-	// Its status says nothing that matters: the socket told the program's.
-	_, _ = p.proc.Wait()
-}
-
 // receive reads the stage's messages until its end is closed.
 func (p *stageProcess) receive() {
 	defer close(p.read)
-	buf := make([]byte, stage.MaxMessage)
-	oob := make([]byte, unix.CmsgSpace(stage.OutputFDs*4))
+	buf := make([]byte, maxFromStage)
 	for {
-		n, oobn, _, _, err := p.conn.ReadMsgUnix(buf, oob)
-		files, ferr := descriptors(oob[:oobn])
-		if err != nil || n == 0 || ferr != nil {
+		message, files, err := p.socket.receive(buf)
+		if err != nil {
 			closeAll(files)
 			p.tell(ending{err: fmt.Errorf("%w: it ended", ErrStage)})
 			return
 		}
-		if !p.handle(buf[:n], files) {
+		if !p.handle(message, files) {
 			closeAll(files)
 			p.tell(ending{err: fmt.Errorf("%w: protocol", ErrStage)})
 			return
@@ -171,26 +164,29 @@ func (p *stageProcess) receive() {
 	}
 }
 
+// maxFromStage bounds what a stage says: failures at most.
+const maxFromStage = 4 << 10
+
 // handle takes one message; false means that the stage does not keep the
 // protocol.
 func (p *stageProcess) handle(message []byte, files []*os.File) bool {
 	switch message[0] {
 	case stage.KindReady:
-		var r stage.Ready
-		if stage.Decode(message, &r) != nil || len(p.ready) > 0 {
+		r, err := stage.DecodeReady(message)
+		if err != nil || len(p.ready) > 0 {
 			return false
 		}
-		p.ready <- readyStage{failures: r.Failures, fatal: r.Fatal, files: files}
+		p.ready <- readyStage{Ready: r, files: files}
 		return true
 	case stage.KindExit:
-		var x stage.Exit
-		if stage.Decode(message, &x) != nil || len(files) > 0 {
+		x, err := stage.DecodeExit(message)
+		if err != nil || len(files) > 0 {
 			return false
 		}
 		p.tell(endingOf(x))
 		return true
 	case stage.KindDrained:
-		if len(message) != 1 || len(files) > 0 || isClosed(p.drained) {
+		if len(files) > 0 || isClosed(p.drained) {
 			return false
 		}
 		close(p.drained)
@@ -233,38 +229,19 @@ func endingOf(x stage.Exit) ending {
 	return ending{exit: exit}
 }
 
-func descriptors(oob []byte) ([]*os.File, error) {
-	if len(oob) == 0 {
-		return nil, nil
-	}
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, err
-	}
-	var files []*os.File
-	for _, m := range messages {
-		fds, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			return files, err
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "output"))
-		}
-	}
-	return files, nil
+// running waits until the start was tried.
+func (p *stageProcess) running() error {
+	<-p.started
+	return p.err
 }
 
 // prepare sends what to build and waits until it stands.
-func (p *stageProcess) prepare(ctx context.Context, cfg stage.Config, request []byte) (readyStage, error) {
-	message, err := stage.Encode(stage.KindConfig, &cfg)
-	if err != nil {
-		return readyStage{}, err
-	}
-	if err := p.send(message); err != nil {
+func (p *stageProcess) prepare(ctx context.Context, cfg *stage.Config, files []*os.File, request []byte) (readyStage, error) {
+	if err := p.socket.send(cfg.Encode(), files...); err != nil {
 		return readyStage{}, err
 	}
 	if !cfg.Plain {
-		if err := p.send(append([]byte{stage.KindRequest}, request...)); err != nil {
+		if err := p.socket.send(append([]byte{stage.KindRequest}, request...)); err != nil {
 			return readyStage{}, err
 		}
 	}
@@ -282,17 +259,13 @@ func (p *stageProcess) prepare(ctx context.Context, cfg stage.Config, request []
 	}
 }
 
-func (p *stageProcess) send(message []byte) error {
-	if _, err := p.conn.Write(message); err != nil {
-		return fmt.Errorf("%w: %w", ErrStage, errnoOf(err))
-	}
-	return nil
-}
-
 // kill kills the stage, and with it everything in its PID namespace, and
 // returns when that is proven.
 func (p *stageProcess) kill() error {
-	err := p.proc.Kill()
+	var err error
+	if p.running() == nil {
+		err = p.proc.Kill()
+	}
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
@@ -310,7 +283,12 @@ func (p *stageProcess) awaitEnd() error {
 		// The process is still reaped as soon as the kernel lets it end.
 		err = ErrDrain
 	}
-	err = errors.Join(err, p.conn.Close())
+	err = errors.Join(err, p.socket.close())
 	<-p.read
+	select {
+	case r := <-p.ready:
+		closeAll(r.files)
+	default:
+	}
 	return err
 }

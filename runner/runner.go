@@ -48,7 +48,7 @@ func Open(ctx context.Context, cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open runner: %w", err)
 	}
-	b, err := openBackend(ctx, cfg)
+	b, err := openBackend(ctx, cfg, ws)
 	if err != nil {
 		return nil, fmt.Errorf("open runner: %w", errors.Join(err, ws.close()))
 	}
@@ -117,38 +117,17 @@ func (r *Runner) Run(ctx context.Context, job Job) Record {
 
 // underLease is a run within the context that the lease's loss ends.
 func (r *Runner) underLease(ctx context.Context, job *Job) (record Record) {
-	dir, err := r.workspace.newRun()
+	s, err := r.backend.begin(job.Limits)
 	if err != nil {
 		return Record{Outcome: failed(fencepost.ReasonUnavailable, err)}
-	}
-	defer func() { record.Cleanup = errors.Join(record.Cleanup, dir.remove()) }()
-	if err := job.verify(ctx); err != nil {
-		return Record{Outcome: stopped(ctx, err)}
-	}
-	if err := copyProgram(ctx, job, dir.program()); err != nil {
-		return Record{Outcome: stopped(ctx, err)}
-	}
-	return r.supervise(ctx, job, dir)
-}
-
-func (r *Runner) supervise(ctx context.Context, job *Job, dir *runDir) (record Record) {
-	request, err := job.request(r.backend.roots(), r.cfg.Now())
-	if err != nil {
-		return Record{Outcome: failed(fencepost.ReasonUnavailable, err)}
-	}
-	record.Request = request
-	s, err := r.backend.start(ctx, spec{job: job, request: request, dir: dir})
-	if err != nil {
-		record.Outcome = stopped(ctx, err)
-		return record
 	}
 	defer func() { record.Cleanup = errors.Join(record.Cleanup, s.release()) }()
-	record.Protections = s.protections()
-	record.Started = r.cfg.Now().UTC()
-	how := await(ctx, s, job.Limits.Wall)
+	how := r.supervise(ctx, s, job, &record)
 	// From here on nothing is trusted before the tree is gone.
 	drained := s.drain()
-	record.Duration = r.cfg.Now().Sub(record.Started)
+	if !record.Started.IsZero() {
+		record.Duration = r.cfg.Now().Sub(record.Started)
+	}
 	record.Exit = how.exit
 	record.MemoryKills = s.memoryKills()
 	switch {
@@ -157,17 +136,39 @@ func (r *Runner) supervise(ctx context.Context, job *Job, dir *runDir) (record R
 	case drained != nil:
 		record.Outcome = failed(fencepost.ReasonUnavailable, drained)
 	default:
-		record.Outcome = r.examine(s, job, request, *how.exit)
+		record.Outcome = examine(s, job, record.Request, *how.exit)
 	}
 	return record
+}
+
+// supervise proves everything again, lets the program go and waits for how it
+// ends.
+func (r *Runner) supervise(ctx context.Context, s session, job *Job, record *Record) ending {
+	if err := job.verify(ctx); err != nil {
+		return ending{err: err}
+	}
+	if err := s.load(ctx, job); err != nil {
+		return ending{err: err}
+	}
+	request, err := job.request(r.backend.roots(), r.cfg.Now())
+	if err != nil {
+		return ending{err: err}
+	}
+	record.Request = request
+	if err := s.prepare(ctx, job, request); err != nil {
+		return ending{err: err}
+	}
+	record.Protections = s.protections()
+	if ctx.Err() != nil {
+		return ending{err: context.Cause(ctx)}
+	}
+	record.Started = r.cfg.Now().UTC()
+	return await(ctx, s, job.Limits.Wall)
 }
 
 // await lets the program go and waits for its end, the wall limit or the
 // context, whichever is first.
 func await(ctx context.Context, s session, wall time.Duration) ending {
-	if ctx.Err() != nil {
-		return ending{err: context.Cause(ctx)}
-	}
 	timer := time.NewTimer(wall)
 	defer timer.Stop()
 	if err := s.launch(); err != nil {
@@ -183,7 +184,7 @@ func await(ctx context.Context, s session, wall time.Duration) ending {
 	}
 }
 
-func (r *Runner) examine(s session, job *Job, request []byte, exit ProgramExit) Outcome {
+func examine(s session, job *Job, request []byte, exit ProgramExit) Outcome {
 	if err := s.unaltered(); err != nil {
 		return failed(fencepost.ReasonRuntimeTampered, err)
 	}

@@ -2,8 +2,10 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -27,13 +29,20 @@ func holdUsers(ctx context.Context) (*os.File, error) {
 	attr.Cloneflags = unix.CLONE_NEWUSER
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: otherUser, Size: 1}}
 	attr.GidMappings = attr.UidMappings
-	proc, conn, err := spawn(stage.HoldName, attr, nil)
+	ours, theirs, err := newSocket()
 	if err != nil {
 		return nil, err
 	}
+	// The process dies with the thread that starts it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	proc, err := spawn(stage.HoldName, attr, theirs)
+	if err != nil {
+		return nil, errors.Join(err, ours.close())
+	}
 	defer func() {
 		// It only waits for this; its end says nothing.
-		_ = conn.Close()
+		_ = ours.close()
 		_, _ = proc.Wait()
 	}()
 	users, err := os.Open("/proc/" + strconv.Itoa(proc.Pid) + "/ns/user")

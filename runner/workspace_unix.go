@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,9 +28,11 @@ import (
 //	lock            held while process directories are made or swept
 //	proc-<random>/  one for each process, 0700
 //	  lock          held for the life of the process
-//	  run-<random>/ one for each run
+//	  groups.json   where its control groups are, on Linux
+//	  stages        the processes whose ends are those of its runs, on Linux
+//	  run-<name>/   one for each run that is not in namespaces
 //	    program     the copy, read-only
-//	    state.json  what a sweep needs to end the run
+//	    work/       the working directory
 //
 // A process directory whose lock is free belongs to nobody alive: the kernel
 // releases the lock with its holder. Age says nothing and is not looked at.
@@ -37,7 +41,7 @@ const (
 	procPrefix   = "proc-"
 	runPrefix    = "run-"
 	programFile  = "program"
-	stateFile    = "state.json"
+	workDir      = "work"
 	privateMode  = 0o700
 	lockPause    = 10 * time.Millisecond
 	maxLeftovers = 4096
@@ -47,6 +51,8 @@ const (
 type workspace struct {
 	dir  string
 	lock *os.File
+	// runs counts them, for their names.
+	runs atomic.Uint64
 }
 
 // openWorkspace sweeps what dead processes left and makes a directory for this
@@ -195,20 +201,14 @@ func ownerIsDead(dir string) (bool, *os.File, error) {
 // process sweeps one process directory. Its error means that something may be
 // alive.
 func (s *Swept) process(dir string) error {
-	runs, err := list(dir, runPrefix)
+	runs, killed, err := endLeftovers(dir)
+	s.Runs += runs
+	s.Killed += killed
 	if err != nil {
-		s.Err = errors.Join(s.Err, err)
-	}
-	for _, run := range runs {
-		killed, err := endLeftover(run)
-		if err != nil {
-			return err
-		}
-		s.Killed += killed
-		s.Runs++
+		return err
 	}
 	if err := removeTree(dir); err != nil {
-		s.Err = errors.Join(s.Err, err)
+		s.Err = errors.Join(s.Err, fmt.Errorf("remove process directory: %w", err))
 	}
 	return nil
 }
@@ -240,12 +240,22 @@ func (w *workspace) close() error {
 	return errors.Join(err, w.lock.Close())
 }
 
-// A runDir is the private directory of one run.
-type runDir struct{ path, name string }
+// runName is a name for a run that no other of any process in the scratch
+// directory has.
+func (w *workspace) runName() string {
+	return groupPrefix(w.dir) + strconv.FormatUint(w.runs.Add(1), 10)
+}
 
-func (w *workspace) newRun() (*runDir, error) {
-	name := runPrefix + rand.Text()
-	d := &runDir{path: filepath.Join(w.dir, name), name: name}
+// groupPrefix begins the names of all runs of the process directory dir.
+func groupPrefix(dir string) string {
+	return strings.TrimPrefix(filepath.Base(dir), procPrefix) + "-"
+}
+
+// A runDir is the private directory of a run that needs one on disk.
+type runDir struct{ path string }
+
+func (w *workspace) makeRun(name string) (*runDir, error) {
+	d := &runDir{path: filepath.Join(w.dir, runPrefix+name)}
 	if err := os.Mkdir(d.path, privateMode); err != nil {
 		return nil, fmt.Errorf("make run directory: %w", hostpath.Strip(err))
 	}
@@ -253,6 +263,8 @@ func (w *workspace) newRun() (*runDir, error) {
 }
 
 func (d *runDir) program() string { return filepath.Join(d.path, programFile) }
+
+func (d *runDir) work() string { return filepath.Join(d.path, workDir) }
 
 // remove removes the run's directory whole.
 func (d *runDir) remove() error {

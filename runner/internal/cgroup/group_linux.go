@@ -3,6 +3,8 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,15 +33,45 @@ type Group struct {
 	dirs map[string]string
 	// unified is the open directory of a version 2 group; nil else.
 	unified *os.File
+	// doors are the open files "tasks" of a version 1 group; nil else.
+	doors []*os.File
 }
 
-// Dirs are the directories that a group of this name has.
-func (h *Host) Dirs(name string) []string {
-	g := Group{dirs: map[string]string{}}
-	for c, parent := range h.parents {
-		g.dirs[c] = filepath.Join(parent, Prefix+name)
+// Parents are the directories that groups are made in, for a record that
+// outlives us; see [Named].
+func (h *Host) Parents() []string {
+	return slices.Compact(slices.Sorted(maps.Values(h.parents)))
+}
+
+// maxGroups bounds the groups that one listing considers.
+const maxGroups = 65536
+
+// Named returns the directories of all groups in parents whose names begin so.
+// A parent that is gone has none.
+func Named(parents []string, prefix string) ([]string, error) {
+	var out []string
+	for _, parent := range parents {
+		f, err := os.Open(parent)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list control groups: %w", hostpath.Strip(err))
+		}
+		names, err := f.Readdirnames(maxGroups)
+		if e := f.Close(); err == nil {
+			err = e
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("list control groups: %w", hostpath.Strip(err))
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, Prefix+prefix) {
+				out = append(out, filepath.Join(parent, name))
+			}
+		}
 	}
-	return g.distinct()
+	return out, nil
 }
 
 // Create makes a group with a name that is new beneath h.
@@ -66,7 +98,29 @@ func (h *Host) Create(name string, l Limits) (*Group, error) {
 	if err := g.limit(l); err != nil {
 		return nil, errors.Join(fmt.Errorf("limit control group: %w", err), g.Remove(0))
 	}
+	if err := g.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open control group: %w", err), g.Remove(0))
+	}
 	return g, nil
+}
+
+func (g *Group) open() error {
+	for _, dir := range g.distinct() {
+		if g.version == 2 {
+			f, err := os.Open(dir)
+			if err != nil {
+				return hostpath.Strip(err)
+			}
+			g.unified = f
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			return hostpath.Strip(err)
+		}
+		g.doors = append(g.doors, f)
+	}
+	return nil
 }
 
 func (g *Group) limit(l Limits) error {
@@ -84,15 +138,7 @@ func (g *Group) limit(l Limits) error {
 		if err := writeValue(filepath.Join(dir, "memory.max"), mem); err != nil {
 			return err
 		}
-		if err := writeOptional(filepath.Join(dir, "memory.swap.max"), "0"); err != nil {
-			return err
-		}
-		f, err := os.Open(dir)
-		if err != nil {
-			return hostpath.Strip(err)
-		}
-		g.unified = f
-		return nil
+		return writeOptional(filepath.Join(dir, "memory.swap.max"), "0")
 	}
 	if err := writeValue(filepath.Join(dir, "memory.limit_in_bytes"), mem); err != nil {
 		return err
@@ -110,7 +156,7 @@ func writeOptional(path, value string) error {
 }
 
 // BirthFD is the descriptor of the group to clone a process into, and false
-// where the process has to be moved with [Group.Add] after its start.
+// where a thread joins it by [Group.Doors].
 func (g *Group) BirthFD() (int, bool) {
 	if g.unified == nil {
 		return 0, false
@@ -118,18 +164,21 @@ func (g *Group) BirthFD() (int, bool) {
 	return int(g.unified.Fd()), true
 }
 
-// Add moves a process with all its threads into the group.
-func (g *Group) Add(pid int) error {
-	for _, dir := range g.distinct() {
-		if err := writeValue(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
-			return fmt.Errorf("move process into control group: %w", err)
-		}
-	}
-	return nil
+// Doors are the files of a version 1 group that a thread which was handed them
+// joins it by, see [Join]; none in version 2. They are closed with the group.
+func (g *Group) Doors() []*os.File { return g.doors }
+
+// Join moves the calling thread alone into the group of an open door. What the
+// thread starts from then on is born there.
+func Join(door int) error {
+	// 0 is the caller itself. Only for it does the kernel spare the lock that
+	// stops every fork on the machine.
+	_, err := unix.Write(door, []byte("0"))
+	return err
 }
 
-// Dirs are the directories of the group, for a record that outlives us.
-func (g *Group) Dirs() []string { return g.distinct() }
+// Kill kills every process in the group; see the function [Kill].
+func (g *Group) Kill(patience time.Duration) error { return Kill(g.distinct(), patience) }
 
 // MemoryKills is how many processes the kernel killed for want of memory
 // within the group; 0 where it does not say.
@@ -166,6 +215,10 @@ func (g *Group) Remove(patience time.Duration) error {
 		errs = append(errs, g.unified.Close())
 		g.unified = nil
 	}
+	for _, f := range g.doors {
+		errs = append(errs, f.Close())
+	}
+	g.doors = nil
 	for _, dir := range g.distinct() {
 		errs = append(errs, removeDir(dir, patience))
 	}

@@ -18,19 +18,15 @@ import (
 // An Identity names one process of one boot. The zero Identity names none.
 type Identity struct {
 	// PID is the number in the PID namespace of whoever made the identity.
-	PID int `json:"pid"`
+	PID int
 	// Start is when it started, in clock ticks since the boot.
-	Start uint64 `json:"start"`
+	Start uint64
 	// Boot is the id of the boot.
-	Boot string `json:"boot"`
+	Boot string
 }
 
-// Identify names the running process pid.
-func Identify(pid int) (Identity, error) {
-	boot, err := BootID()
-	if err != nil {
-		return Identity{}, err
-	}
+// Identify names the running process pid of the boot.
+func Identify(pid int, boot string) (Identity, error) {
 	st, err := readStat(pid)
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify process: %w", err)

@@ -1,8 +1,7 @@
 // Package seccomp is the system-call filter that a run's program starts under.
 //
 // The filter is a list of what is refused, since programs of every language
-// must work; what a kernel newer than this list adds is refused with it. In
-// the order of the checks:
+// must work; what a kernel newer than this list adds is refused with it:
 //
 //  1. A call of another ABI than the binary's own (32-bit, x32) kills the
 //     process.

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fencepost/fencepost/runner/internal/cgroup"
 	"github.com/fencepost/fencepost/runner/internal/landlock"
 	"github.com/fencepost/fencepost/runner/internal/seccomp"
 )
@@ -18,6 +19,7 @@ func (s *stage) confine() error {
 		part Part
 		do   func() error
 	}{
+		{PartCgroup, s.join},
 		{PartRlimits, s.limit},
 		{PartCapabilities, dropCapabilities},
 		{PartNoNewPrivs, func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
@@ -35,6 +37,15 @@ func (s *stage) confine() error {
 		}
 		if !s.tolerate(f) {
 			return f
+		}
+	}
+	return nil
+}
+
+func (s *stage) join() error {
+	for _, door := range s.doors {
+		if err := cgroup.Join(door); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -17,11 +17,11 @@
 // Runner and stage talk over one sequenced-packet socket, descriptor [SocketFD]
 // of the stage. Each message is a kind and a payload:
 //
-//	runner → stage   'C' Config, JSON
+//	runner → stage   'C' Config, with descriptors
 //	runner → stage   'Q' the bytes of request.json, in namespaces only
-//	stage → runner   'R' Ready, JSON; with it the output files' descriptors
+//	stage → runner   'R' Ready, in namespaces with the outputs' descriptors
 //	runner → stage   'G' start the program
-//	stage → runner   'X' Exit, JSON: the program ended or could not be started
+//	stage → runner   'X' Exit: the program ended or could not be started
 //	runner → stage   'K' kill everything, plain only
 //	stage → runner   'D' nothing is left, plain only
 //

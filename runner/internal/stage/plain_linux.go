@@ -36,7 +36,7 @@ func (s *stage) supervisePlain(p start) int {
 // ends [stage.supervisePlain]'s wait. The goroutine ends with the process.
 func (s *stage) killWhenTold(pidfd int) {
 	// Whatever came, wanted or not, is no reason to let the program run on.
-	_, _ = receive(s.sock, KindKill)
+	_, _, _ = receive(s.sock, s.buf, KindKill)
 	_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
 }
 

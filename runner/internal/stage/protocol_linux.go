@@ -3,9 +3,7 @@ package stage
 import (
 	"errors"
 	"fmt"
-	"io"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
 	"github.com/fencepost/fencepost/runner/internal/landlock"
@@ -36,23 +34,33 @@ const MaxMessage = 160 << 10
 // for reading).
 const OutputFDs = 3
 
-// A Config tells a stage what to build.
+// MaxFDs bounds the descriptors of one message.
+const MaxFDs = 8
+
+// A Config tells a stage what to build. With its message come descriptors, in
+// this order: the program to copy (in namespaces only), one detached mount for
+// each bind that wants one, and the doors of control groups.
 type Config struct {
 	// Plain builds no mounts: paths below are the host's.
 	Plain bool
 	// Strict ends the stage at the first protection that can't be had.
 	Strict bool
 
-	// Binds, Links and Devices make the root of a namespaced run.
-	Binds   []Bind
-	Links   []Link
-	Devices []string
+	// Binds, Links and Devices make the root of a namespaced run, whose own
+	// file system has RootBytes.
+	Binds     []Bind
+	Links     []Link
+	Devices   []string
+	RootBytes int64
 	// Scratch and Inodes bound the working directory's file system.
 	Scratch, Inodes int64
 
-	// Work is the working directory, Program what is executed in it.
+	// Work is the working directory, Program what is executed in it. In
+	// namespaces the program is first copied there.
 	Work, Program string
 
+	// Doors is how many control groups the program's thread joins.
+	Doors int
 	// Landlock is the kernel's version of it, 0 for none; Rules are applied.
 	Landlock int
 	Rules    []landlock.Rule
@@ -64,13 +72,12 @@ type Config struct {
 
 // A Bind makes a directory or file of the host visible, read-only.
 type Bind struct {
-	// Source is the host's path; FD a detached mount instead, where it is
-	// not 0.
-	Source string
-	FD     int
-	// Target is the path in the sandbox, File whether it is not a directory.
-	Target string
-	File   bool
+	// Source is the host's path; Target the path in the sandbox.
+	Source, Target string
+	// File: it is not a directory.
+	File bool
+	// Detached: a mount came with the message, and is moved to Target.
+	Detached bool
 }
 
 // A Link is a symbolic link of the sandbox's root.
@@ -103,6 +110,7 @@ const (
 	PartSeccomp      Part = "seccomp"
 	PartRlimits      Part = "rlimits"
 	PartSubreaper    Part = "subreaper"
+	PartCgroup       Part = "cgroup"
 )
 
 // A Failure says which part could not be had, at which step, and the kernel's
@@ -146,58 +154,4 @@ type Exit struct {
 	// UserMicros and SystemMicros are processor time of the program and of
 	// its reaped children, MaxRSSKiB the largest resident size of one.
 	UserMicros, SystemMicros, MaxRSSKiB int64
-}
-
-// Encode makes a message of kind and JSON payload; a nil payload is none.
-func Encode(kind byte, payload any) ([]byte, error) {
-	if payload == nil {
-		return []byte{kind}, nil
-	}
-	b, err := json.Marshal(payload)
-	if err != nil {
-		return nil, fmt.Errorf("encode stage message: %w", err)
-	}
-	return append([]byte{kind}, b...), nil
-}
-
-// Decode reads the payload of a message into v.
-func Decode(message []byte, v any) error {
-	if err := json.Unmarshal(message[1:], v); err != nil {
-		return fmt.Errorf("decode stage message: %w", err)
-	}
-	return nil
-}
-
-// send writes one message with descriptors.
-func send(sock int, message []byte, fds ...int) error {
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	for {
-		_, err := unix.SendmsgN(sock, message, oob, nil, unix.MSG_NOSIGNAL)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// receive reads one message of the wanted kind; io.EOF when the other side is
-// gone.
-func receive(sock int, want byte) ([]byte, error) {
-	buf := make([]byte, MaxMessage+1)
-	for {
-		n, _, err := unix.Recvfrom(sock, buf, 0)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return nil, err
-		case n == 0:
-			return nil, io.EOF
-		case n > MaxMessage || buf[0] != want:
-			return nil, fmt.Errorf("stage message %q of %d bytes, want %q: %w", buf[0], n, want, unix.EPROTO)
-		}
-		return buf[:n], nil
-	}
 }

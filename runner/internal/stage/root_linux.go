@@ -18,9 +18,9 @@ const (
 	oldRoot = "/.host"
 )
 
-// rootOptions bound the root's own file system, which holds only mount points
-// and the request.
-const rootOptions = "mode=0755,size=1m,nr_inodes=1024"
+// rootInodes bounds the root's own file system, which holds the program, the
+// request, and mount points.
+const rootInodes = 1024
 
 const hostname = "sandbox"
 
@@ -30,8 +30,16 @@ func (s *stage) buildRoot(request []byte) error {
 	if err := s.enterRoot(); err != nil {
 		return err
 	}
+	if err := s.copyProgram(); err != nil {
+		return failure(PartMounts, "copy program", err)
+	}
+	mounts := s.mounts
 	for _, b := range s.cfg.Binds {
-		if err := b.mount(); err != nil {
+		detached := -1
+		if b.Detached {
+			detached, mounts = mounts[0], mounts[1:]
+		}
+		if err := b.mount(detached); err != nil {
 			return failure(PartMounts, "bind", err)
 		}
 	}
@@ -63,7 +71,8 @@ func (s *stage) enterRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return failure(PartMounts, "make private", err)
 	}
-	if err := unix.Mount("fencepost", pivot, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, rootOptions); err != nil {
+	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", s.cfg.RootBytes, rootInodes)
+	if err := unix.Mount("fencepost", pivot, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return failure(PartMounts, "mount root", err)
 	}
 	if err := unix.Mkdir(pivot+oldRoot, 0o700); err != nil {
@@ -93,13 +102,41 @@ func leaveHost() error {
 	return nil
 }
 
-func (b Bind) mount() error {
+// copyProgram puts the program onto the root, which is made read-only later.
+// The runner compared its digest and sealed it.
+func (s *stage) copyProgram() error {
+	if err := mkdirAll(path.Dir(s.cfg.Program)); err != nil {
+		return err
+	}
+	out, err := unix.Open(s.cfg.Program, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, programMode)
+	if err != nil {
+		return err
+	}
+	var offset int64
+	for {
+		n, err := unix.Sendfile(out, s.program, &offset, copyChunk)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return errors.Join(err, unix.Close(out))
+		}
+		if err == nil && n == 0 {
+			break
+		}
+	}
+	return errors.Join(unix.Close(out), unix.Close(s.program))
+}
+
+const (
+	programMode = 0o555
+	copyChunk   = 1 << 20
+)
+
+func (b Bind) mount(detached int) error {
 	if err := b.makeTarget(); err != nil {
 		return err
 	}
-	if b.FD != 0 {
+	if b.Detached {
 		// Its attributes were set by the runner while it was detached.
-		return unix.MoveMount(b.FD, "", unix.AT_FDCWD, b.Target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		return unix.MoveMount(detached, "", unix.AT_FDCWD, b.Target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
 	// Recursive, because a file system that is mounted in the directory
 	// would be refused otherwise: it may hide what the host wants hidden.

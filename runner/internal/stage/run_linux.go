@@ -17,11 +17,8 @@ func (s *stage) run() int {
 	if err := <-confined; err != nil {
 		return s.refuse(err)
 	}
-	message, err := Encode(KindReady, Ready{Failures: s.failures})
-	if err != nil {
-		return exitFailed
-	}
-	if err := send(s.sock, message, s.outputs...); err != nil {
+	ready := Ready{Failures: s.failures}
+	if err := send(s.sock, ready.Encode(), s.outputs...); err != nil {
 		return exitDeserted
 	}
 	for _, fd := range s.outputs {
@@ -34,13 +31,17 @@ func (s *stage) run() int {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return exitFailed
 	}
-	if _, err := receive(s.sock, KindGo); err != nil {
+	if _, _, err := receive(s.sock, s.buf, KindGo); err != nil {
 		return exitDeserted
 	}
 	close(leave)
 	program := <-started
 	if program.err != nil {
-		return s.reportSpawn(program.err)
+		code := s.reportSpawn(program.err)
+		if s.cfg.Plain {
+			code = max(code, s.reportDrained())
+		}
+		return code
 	}
 	if s.cfg.Plain {
 		return s.supervisePlain(program)
@@ -105,7 +106,7 @@ func (s *stage) superviseNamespace(p start) int {
 // guard beside the parent-death signal, which a change of thread could lose.
 // The goroutine ends with the process.
 func (s *stage) exitWhenDeserted() {
-	_, err := receive(s.sock, KindKill)
+	_, _, err := receive(s.sock, s.buf, KindKill)
 	if err == nil {
 		os.Exit(exitDone)
 	}
@@ -129,11 +130,7 @@ func (s *stage) reportExit(status unix.WaitStatus, usage unix.Rusage) int {
 }
 
 func (s *stage) report(x Exit) int {
-	message, err := Encode(KindExit, x)
-	if err != nil {
-		return exitFailed
-	}
-	if err := send(s.sock, message); err != nil {
+	if err := send(s.sock, x.Encode()); err != nil {
 		return exitDeserted
 	}
 	return exitDone

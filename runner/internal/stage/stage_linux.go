@@ -2,6 +2,7 @@ package stage
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 
@@ -21,8 +22,12 @@ func HoldWanted() bool { return len(os.Args) == 1 && os.Args[0] == HoldName }
 
 // Hold returns when the other end of the socket is closed.
 func Hold() {
-	_, _ = receive(SocketFD, KindGo)
+	// Whatever comes is the end: nothing is ever sent.
+	_, _, _ = receive(SocketFD, make([]byte, 1), KindGo)
 }
+
+// programUmask is what the program inherits, whatever the runner's own is.
+const programUmask = 0o022
 
 // Exit statuses of a stage, for the runner's log.
 const (
@@ -36,10 +41,11 @@ const (
 // process right away: in a PID namespace that end is what kills the rest.
 func Main() int {
 	runtime.LockOSThread()
-	s := &stage{sock: SocketFD}
+	s := &stage{sock: SocketFD, buf: make([]byte, MaxMessage)}
 	if err := s.closeOnExec(); err != nil {
 		return exitFailed
 	}
+	unix.Umask(programUmask)
 	if err := s.prepare(); err != nil {
 		return s.refuse(err)
 	}
@@ -48,37 +54,66 @@ func Main() int {
 
 type stage struct {
 	sock int
-	cfg  Config
+	// buf takes one message at a time.
+	buf []byte
+	cfg Config
+	// program, mounts and doors came with the configuration.
+	program       int
+	mounts, doors []int
 	// outputs are descriptors for the runner, see [OutputFDs].
 	outputs []int
 	// failures are the parts that are missing in a run that goes on.
 	failures []Failure
 }
 
-// closeOnExec keeps every descriptor of this process from the program: the
-// socket, detached mounts, and whatever the runner inherited from its own
-// parent.
+// closeOnExec keeps every descriptor of this process from the program, also
+// what the runner inherited from its own parent.
 func (s *stage) closeOnExec() error {
 	return unix.CloseRange(uint(s.sock), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
 }
 
 // prepare builds what belongs to the whole process: mounts, and the outputs.
 func (s *stage) prepare() error {
-	message, err := receive(s.sock, KindConfig)
+	message, fds, err := receive(s.sock, s.buf, KindConfig)
 	if err != nil {
 		return err
 	}
-	if err := Decode(message, &s.cfg); err != nil {
+	if s.cfg, err = decodeConfig(message); err != nil {
+		return err
+	}
+	if err := s.sortDescriptors(fds); err != nil {
 		return err
 	}
 	if s.cfg.Plain {
 		return s.preparePlain()
 	}
-	request, err := receive(s.sock, KindRequest)
+	request, _, err := receive(s.sock, s.buf, KindRequest)
 	if err != nil {
 		return err
 	}
 	return s.buildRoot(request[1:])
+}
+
+// sortDescriptors tells the descriptors apart by their order.
+func (s *stage) sortDescriptors(fds []int) error {
+	detached := 0
+	for _, b := range s.cfg.Binds {
+		if b.Detached {
+			detached++
+		}
+	}
+	want := detached + s.cfg.Doors
+	if !s.cfg.Plain {
+		want++
+	}
+	if len(fds) != want {
+		return fmt.Errorf("%d descriptors, want %d: %w", len(fds), want, unix.EPROTO)
+	}
+	if !s.cfg.Plain {
+		s.program, fds = fds[0], fds[1:]
+	}
+	s.mounts, s.doors = fds[:detached], fds[detached:]
+	return nil
 }
 
 func (s *stage) preparePlain() error {
@@ -93,11 +128,8 @@ func (s *stage) refuse(err error) int {
 	if f, ok := errors.AsType[*Failure](err); ok {
 		s.failures = append(s.failures, *f)
 	}
-	message, err := Encode(KindReady, Ready{Failures: s.failures, Fatal: true})
-	if err != nil {
-		return exitFailed
-	}
-	if err := send(s.sock, message); err != nil {
+	ready := Ready{Failures: s.failures, Fatal: true}
+	if err := send(s.sock, ready.Encode()); err != nil {
 		return exitDeserted
 	}
 	return exitFailed
