@@ -3,6 +3,7 @@ package strictjson
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 )
 
 // mapKeys is the number of keys from which on an object's are kept in a map.
@@ -95,19 +96,17 @@ func (s *scanner) keyName(k *keyText) []byte {
 }
 
 // fingerprint mixes the length with the first and last eight bytes. Its top
-// bits are the best mixed.
+// bits depend on all of them.
 func fingerprint(name []byte) uint64 {
-	const odd = 0x9e3779b97f4a7c15
 	n := len(name)
 	var x uint64
 	switch {
 	case n >= 8:
-		x = binary.LittleEndian.Uint64(name)*odd ^ binary.LittleEndian.Uint64(name[n-8:])
+		x = binary.LittleEndian.Uint64(name) ^ bits.RotateLeft64(binary.LittleEndian.Uint64(name[n-8:]), 32)
 	case n >= 4:
 		x = uint64(binary.LittleEndian.Uint32(name))<<32 | uint64(binary.LittleEndian.Uint32(name[n-4:]))
 	case n > 0:
 		x = uint64(name[0])<<16 | uint64(name[n/2])<<8 | uint64(name[n-1])
 	}
-	x = (x ^ uint64(n)) * odd
-	return (x ^ x>>29) * odd
+	return (x ^ uint64(n)) * 0x9e3779b97f4a7c15
 }

@@ -314,11 +314,15 @@ func (p span) text(data []byte) []byte {
 func (s *scanner) str() (span, bool) {
 	data := s.data
 	start := s.pos + 1
-	i, saved := start, 0
-	for {
-		i = plain(data, i)
-		if i >= len(data) {
-			return span{}, s.fail(KindTruncated, len(data))
+	saved := 0 // bytes that escapes take more than what they stand for
+	for i := start; i < len(data); {
+		if len(data)-i >= 8 {
+			special := specials(binary.LittleEndian.Uint64(data[i:]))
+			if special == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(special) / 8
 		}
 		switch c := data[i]; {
 		case c == '"':
@@ -336,6 +340,8 @@ func (s *scanner) str() (span, bool) {
 			saved += n - size
 		case c < ' ':
 			return span{}, s.fail(KindSyntax, i)
+		case c < utf8.RuneSelf:
+			i++
 		default:
 			r, size := utf8.DecodeRune(data[i:])
 			if r == utf8.RuneError && size <= 1 {
@@ -344,27 +350,17 @@ func (s *scanner) str() (span, bool) {
 			i += size
 		}
 	}
+	return span{}, s.fail(KindTruncated, len(data))
 }
 
-// plain returns the index of the first byte from i on that is a quote, a
-// backslash, a control character or not ASCII, or len(data). It looks at
-// eight bytes at a time: subtracting makes the top bit of a byte appear where
-// it was less than what was taken away. A borrow can make it appear in a
-// higher byte by mistake, never in one below the first.
-func plain(data []byte, i int) int {
+// specials looks at eight bytes at once. The lowest bit that is set in the
+// result lies in the first of them that is a quote, a backslash, a control
+// character or not ASCII: subtracting makes a byte's top bit appear where the
+// byte was less than what was taken away. A borrow can make one appear by
+// mistake, but only in a byte above a right one.
+func specials(x uint64) uint64 {
 	const ones = 0x0101010101010101
-	for len(data)-i >= 8 {
-		x := binary.LittleEndian.Uint64(data[i:])
-		hit := (x | (x - ones*' ') | ((x ^ ones*'"') - ones) | ((x ^ ones*'\\') - ones)) & (ones << 7)
-		if hit != 0 {
-			return i + bits.TrailingZeros64(hit)/8
-		}
-		i += 8
-	}
-	for i < len(data) && data[i] >= ' ' && data[i] < utf8.RuneSelf && data[i] != '"' && data[i] != '\\' {
-		i++
-	}
-	return i
+	return (x | (x - ones*' ') | ((x ^ ones*'"') - ones) | ((x ^ ones*'\\') - ones)) & (ones << 7)
 }
 
 // escape reads one escape, or a pair of them that make one character: how
