@@ -133,7 +133,7 @@ func verifyHex(h fencepost.Headers, name, prefix string, body []byte, received t
 	if cause == 0 && !parseHex(value, prefix, &c.offer[0]) {
 		c.cause = CauseMalformed
 	}
-	anchor, err := keys.match(c, received, work)
+	anchor, _, err := keys.match(c, received, work, false)
 	if err != nil {
 		return fencepost.Evidence{}, err
 	}

@@ -163,17 +163,19 @@ type claim struct {
 
 // match finds the live anchor that made one of the offered signatures. Every
 // live anchor is tried whatever is found, and a refusal computes exactly
-// max(work, k.Len(), 1) MACs whatever it is for.
-func (k *Keyring) match(c claim, at time.Time, work int) (fencepost.AnchorID, error) {
+// max(work, k.Len(), 1) MACs whatever it is for. So does, with even, what is
+// accepted here and may yet be refused for its signed time. It returns the
+// number of MACs.
+func (k *Keyring) match(c claim, at time.Time, work int, even bool) (_ fencepost.AnchorID, macs int, _ error) {
 	if k == nil {
-		return "", fmt.Errorf("webhook: verify without a keyring: %w", fencepost.ErrZeroValue)
+		return "", 0, fmt.Errorf("webhook: verify without a keyring: %w", fencepost.ErrZeroValue)
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if k.anchors == nil {
-		return "", fmt.Errorf("webhook: verify with a zeroed keyring: %w", fencepost.ErrZeroValue)
+		return "", 0, fmt.Errorf("webhook: verify with a zeroed keyring: %w", fencepost.ErrZeroValue)
 	}
-	found, macs := -1, 0
+	found := -1
 	for i, a := range k.anchors {
 		if !a.Live(at) {
 			continue
@@ -186,19 +188,18 @@ func (k *Keyring) match(c claim, at time.Time, work int) (fencepost.AnchorID, er
 		}
 		found = subtle.ConstantTimeSelect(hit, i, found)
 	}
-	if found >= 0 && c.cause == 0 {
-		return k.anchors[found].ID, nil
+	if c.cause == 0 && macs == 0 {
+		c.cause = CauseNoLiveAnchor
+	} else if c.cause == 0 && found < 0 {
+		c.cause = CauseMismatch
 	}
-	refusal := &Refusal{Cause: c.cause, MACs: macs}
-	switch {
-	case c.cause != 0:
-	case macs == 0:
-		refusal.Cause = CauseNoLiveAnchor
-	default:
-		refusal.Cause = CauseMismatch
+	if c.cause != 0 || even {
+		macs += c.idle(max(work, len(k.anchors), 1) - macs)
 	}
-	refusal.MACs += c.idle(max(work, len(k.anchors), 1) - macs)
-	return "", refusal
+	if c.cause != 0 {
+		return "", macs, &Refusal{Cause: c.cause, MACs: macs}
+	}
+	return k.anchors[found].ID, macs, nil
 }
 
 // sum is the MAC of the signed parts.

@@ -296,6 +296,25 @@ func TestEveryRefusalCostsTheSame(t *testing.T) {
 	}
 }
 
+// A signature that is right may come with a time that is not: that refusal,
+// which is Accept's, shall have cost as much.
+func TestStandardWebhooksCostTheSameWhenAccepted(t *testing.T) {
+	t.Parallel()
+	for work, want := range map[int]int{0: 2, 2: 2, 5: 5} {
+		s := webhook.StandardWebhooks{Keys: ring(t, webhook.Anchor{ID: "a"}, webhook.Anchor{ID: "b", Until: now}), Work: work}
+		signed, err := s.Sign(webhook.Message{Body: []byte("body"), ID: "msg_1", At: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.MACs(fencepost.NewHeaders(signed), []byte("body"), now); err != nil || got != want {
+			t.Errorf("work %d: accepted for %d MACs, err = %v; want %d", work, got, err, want)
+		}
+		if got, err := s.MACs(fencepost.NewHeaders(signed), []byte("b0dy"), now); !errors.Is(err, fencepost.ErrUnauthenticated) || got != want {
+			t.Errorf("work %d: refused for %d MACs, err = %v; want %d", work, got, err, want)
+		}
+	}
+}
+
 func TestSchemesWithoutKeyringFailAsZeroValue(t *testing.T) {
 	t.Parallel()
 	for name, v := range verifiers(nil, 0) {
