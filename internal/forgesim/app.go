@@ -125,6 +125,7 @@ func (a *App) SetHook(url string, secret []byte) {
 	defer a.forge.mu.Unlock()
 	a.hook.url = url
 	a.hook.secret = slices.Clone(secret)
+	a.forge.wake()
 }
 
 // An Installation is an App on an account, with the repositories it reaches.

@@ -80,9 +80,9 @@ type Config struct {
 	// request's head or base moved; default [DefaultMergePolls], negative for
 	// none.
 	MergePolls int
-	// Observer, where set, sees each REST exchange that the forge answered by
-	// its own rules, before faults disfigure the answer. The request's URL has
-	// no [APIPrefix]. It is called concurrently.
+	// Observer, where set, sees each REST exchange that has an answer, before
+	// faults lose or disfigure it. The request's URL has no [APIPrefix]. It is
+	// called concurrently.
 	Observer Observer
 }
 

@@ -68,6 +68,11 @@ func (f *Forge) queue(d *Delivery) {
 	d.ID, d.Made = next(&f.ids.delivery), f.now()
 	setDefault(&d.GUID, f.guid())
 	f.outbox = append(f.outbox, d)
+	f.wake()
+}
+
+// wake lets the delivery loop look at the outbox.
+func (f *Forge) wake() {
 	select {
 	case f.kick <- struct{}{}:
 	default:
@@ -170,7 +175,7 @@ func (f *Forge) Deliver(ctx context.Context) error {
 		if d == nil {
 			return nil
 		}
-		if err := f.send1(ctx, app, d); err != nil {
+		if err := f.deliverOne(ctx, app, d); err != nil {
 			return err
 		}
 	}
@@ -198,8 +203,8 @@ func (f *Forge) nextDelivery() (*Delivery, *App) {
 	return d, f.apps[i]
 }
 
-// send1 sends one delivery.
-func (f *Forge) send1(ctx context.Context, app *App, d *Delivery) error {
+// deliverOne sends one delivery.
+func (f *Forge) deliverOne(ctx context.Context, app *App, d *Delivery) error {
 	f.mu.Lock()
 	to := app.hook.url
 	f.mu.Unlock()

@@ -9,13 +9,13 @@
 //
 //	forge, err := forgesim.New(ctx, forgesim.Config{Dir: dir, Now: clock.Now, Hostility: forgesim.Hostile(seed)})
 //	docs, err := forge.ImportRepository(ctx, forgesim.Import{Owner: "acme", Name: "docs", Source: path})
-//	inst := forge.App().Install(docs)
+//	inst, err := forge.App().Install(docs)
 //	docs.AddRuleset(forgesim.RequireCheck("fencepost/docs", forge.App().ID()))
-//	server, err := forge.Start(ctx) // server.API, server.Git, server.Close
+//	server, err := forge.Start(ctx) // server.API, server.Git, server.Close; it delivers webhooks
 //	pr, err := docs.OpenPullRequest(ctx, forgesim.OpenPull{
 //		Head: "change", Change: forgesim.Change{Files: map[string]string{"a.md": "text\n"}},
 //	})
-//	err = forge.Deliver(ctx) // unless server was started with delivery on
+//	state, err := pr.MergeState(ctx)
 //
 // What a test does to the forge (push, rename, delete the fork, post a foreign
 // status) are methods of [Repository] and [PullRequest]; what goes wrong on the

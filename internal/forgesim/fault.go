@@ -69,7 +69,7 @@ type (
 	// is one: a read from a replica that lags.
 	Stale struct{}
 
-	// HideRuns leaves the newest N Check Runs out of a list of them.
+	// HideRuns leaves the repository's newest N Check Runs out of a list.
 	HideRuns struct{ N int }
 
 	// PrimaryLimit answers that the hour's requests are used up: 403 with

@@ -106,7 +106,7 @@ func createToken(f *Forge, c *call) answer {
 		permissions = in.Permissions
 	}
 	// Metadata can be read by whoever can read anything.
-	permissions = merged1(permissions, "metadata", "read")
+	permissions = withPermission(permissions, "metadata", "read")
 	t := f.issueToken(i, permissions, repositories)
 	out := object{
 		"token": t.text, "expires_at": stamp(t.expires), "permissions": permissions, "repository_selection": "selected",
@@ -145,8 +145,8 @@ func (f *Forge) chosen(i *Installation, in tokenRequest) ([]int64, bool) {
 	return ids, true
 }
 
-// merged1 is p with one permission more, where it is not in p.
-func merged1(p Permissions, name, level string) Permissions {
+// withPermission is p with one permission more, where it is not in p.
+func withPermission(p Permissions, name, level string) Permissions {
 	all := Permissions{name: level}
 	for k, v := range p {
 		all[k] = v

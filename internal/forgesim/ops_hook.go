@@ -1,6 +1,7 @@
 package forgesim
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -34,7 +35,7 @@ func (h hook) config() object {
 
 func getHookConfig(_ *Forge, c *call) answer { return found(c.who.app.hook.config()) }
 
-func updateHookConfig(_ *Forge, c *call) answer {
+func updateHookConfig(f *Forge, c *call) answer {
 	var in struct {
 		URL         *string          `json:"url"`
 		ContentType *string          `json:"content_type"`
@@ -50,6 +51,7 @@ func updateHookConfig(_ *Forge, c *call) answer {
 	h := &c.who.app.hook
 	if in.URL != nil {
 		h.url = *in.URL
+		f.wake()
 	}
 	if in.ContentType != nil {
 		h.contentType = *in.ContentType
@@ -110,7 +112,7 @@ func listDeliveries(f *Forge, c *call) answer {
 // sortedLog is the log by id: what overtook something was sent out of order.
 func (f *Forge) sortedLog() []*Delivery {
 	return slices.SortedFunc(slices.Values(f.deliveries), func(a, b *Delivery) int {
-		return int(a.ID - b.ID)
+		return cmp.Compare(a.ID, b.ID)
 	})
 }
 

@@ -2,7 +2,6 @@ package forgesim_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -241,9 +240,4 @@ func TestImportsKeepEveryByte(t *testing.T) {
 	if got := len(strings.Split(git(t, repo.GitDir(), "ls-tree", "-r", "-z", "--name-only", "main"), "\x00")) - 1; got != len(odd) {
 		t.Errorf("the tree holds %d files, want %d", got, len(odd))
 	}
-}
-
-func ExampleForge() {
-	fmt.Println(forgesim.APIPrefix)
-	// Output: /api/v3
 }

@@ -291,7 +291,7 @@ func (f *Forge) conditional(c *call, a answer, allowed *allowance) answer {
 }
 
 // maxStaleAnswers bounds what [Stale] can draw on.
-const maxStaleAnswers = 4096
+const maxStaleAnswers = 1024
 
 // accepts reports whether one of the Accept headers takes JSON.
 func accepts(headers []string) bool {

@@ -66,6 +66,8 @@ func (s *Server) Close() error {
 
 // run serves and delivers until ctx ends.
 func (f *Forge) run(ctx context.Context, listener net.Listener, deliver bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	server := &http.Server{
 		Handler:           f,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -80,21 +82,27 @@ func (f *Forge) run(ctx context.Context, listener net.Listener, deliver bool) er
 		f.ServeHTTP(w, r)
 	})
 	var owned sync.WaitGroup
+	var closing error
 	owned.Go(func() {
 		<-ctx.Done()
-		server.Close() //nolint:errcheck // the listener's error on closing says nothing
+		closing = server.Close()
 	})
 	if deliver {
 		owned.Go(func() { f.deliverLoop(ctx) })
 	}
-	err := server.Serve(listener)
+	serving := server.Serve(listener)
+	// A listener that fails by itself ends the rest too.
+	cancel()
 	owned.Wait()
 	handlers.Wait()
 	f.client.CloseIdleConnections()
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+	if errors.Is(serving, http.ErrServerClosed) {
+		serving = nil
 	}
-	return fmt.Errorf("forge: %w", err)
+	if err := errors.Join(serving, closing); err != nil {
+		return fmt.Errorf("forge: %w", err)
+	}
+	return nil
 }
 
 // deliverLoop sends webhooks as they come.

@@ -168,9 +168,17 @@ func (w *gitWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
 	if w.preamble != "" && status == http.StatusOK {
-		n, _ := io.WriteString(w.ResponseWriter, w.preamble)
-		w.sent += int64(n)
+		if _, err := w.pass([]byte(w.preamble)); err != nil {
+			panic(http.ErrAbortHandler)
+		}
 	}
+}
+
+// pass hands bytes on and counts them.
+func (w *gitWriter) pass(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.sent += int64(n)
+	return n, err
 }
 
 // Write passes bytes on until the cut.
@@ -178,16 +186,14 @@ func (w *gitWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.cut > 0 && w.sent+int64(len(p)) > int64(w.cut) {
-		p = p[:int64(w.cut)-w.sent]
-		n, _ := w.ResponseWriter.Write(p)
-		w.sent += int64(n)
+	room := int64(w.cut) - w.sent
+	if w.cut == 0 || int64(len(p)) <= room {
+		return w.pass(p)
+	}
+	if _, err := w.pass(p[:max(room, 0)]); err == nil {
 		if flusher, ok := w.ResponseWriter.(http.Flusher); ok {
 			flusher.Flush()
 		}
-		panic(http.ErrAbortHandler)
 	}
-	n, err := w.ResponseWriter.Write(p)
-	w.sent += int64(n)
-	return n, err
+	panic(http.ErrAbortHandler)
 }

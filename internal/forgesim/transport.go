@@ -83,7 +83,7 @@ func (w *recorder) Write(p []byte) (int, error) {
 func (w *recorder) serve(h http.Handler, r *http.Request) (dropped bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			if reason != http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
+			if err, ok := reason.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 				panic(reason)
 			}
 			dropped = true

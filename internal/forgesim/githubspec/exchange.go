@@ -145,7 +145,11 @@ func (d *Description) checkAnswerBody(at string, header http.Header, body []byte
 		return fmt.Errorf("body: %w", err)
 	}
 	if header.Get("X-GitHub-Api-Version-Selected") == "2026-03-10" {
-		return errors.Join(d.api2026.check(at, value), gone("", value))
+		later, err := d.api2026()
+		if err != nil {
+			return err
+		}
+		return errors.Join(later.check(at, value), gone("", value))
 	}
 	return d.api.check(at, value)
 }
