@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,7 @@ type linuxBackend struct {
 	cfg       Config
 	workspace *workspace
 	stages    *stageList
+	nursery   *nursery
 	// boot is the id of this boot.
 	boot string
 	// namespaced is false where only a plain run is possible.
@@ -53,7 +55,8 @@ type linuxBackend struct {
 // program, and what it lacks is what runs will lack.
 func openBackend(ctx context.Context, cfg Config, ws *workspace) (backend, error) {
 	b := &linuxBackend{cfg: cfg, workspace: ws, namespaced: true}
-	if err := b.look(ctx); err != nil {
+	b.nursery = &nursery{backend: b, parent: newParent()}
+	if err := b.look(); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	missing := b.trial(ctx)
@@ -64,11 +67,16 @@ func openBackend(ctx context.Context, cfg Config, ws *workspace) (backend, error
 		return nil, errors.Join(&SandboxError{Missing: missing}, b.close())
 	}
 	b.namespaced = !needsPlain(missing)
+	b.nursery.attr = stageAttr
+	if b.namespaced {
+		b.nursery.attr = func() *syscall.SysProcAttr { return namespaces(b.users != nil) }
+	}
+	b.nursery.keepOne()
 	return b, nil
 }
 
 // look finds out what does not need a stage.
-func (b *linuxBackend) look(ctx context.Context) (err error) {
+func (b *linuxBackend) look() (err error) {
 	if b.boot, err = procs.BootID(); err != nil {
 		return err
 	}
@@ -93,7 +101,7 @@ func (b *linuxBackend) look(ctx context.Context) (err error) {
 	if os.Geteuid() == 0 {
 		// Without it programs run as the superuser without privileges, and the
 		// record says so.
-		b.users, _ = holdUsers(ctx)
+		b.users, _ = b.nursery.parent.holdUsers()
 	}
 	return nil
 }
@@ -130,7 +138,7 @@ func (b *linuxBackend) roots() roots {
 }
 
 func (b *linuxBackend) close() error {
-	var errs []error
+	errs := []error{b.nursery.close()}
 	if b.users != nil {
 		errs = append(errs, b.users.Close())
 	}
@@ -158,12 +166,9 @@ func (b *linuxBackend) trial(ctx context.Context) []Missing {
 	if missing := b.unbounded(); missing != nil {
 		return missing
 	}
-	p, err := startStage(namespaces(b.users != nil), nil)
+	p, err := b.nursery.parent.start(namespaces(b.users != nil), nil)
 	if err != nil {
-		return []Missing{{ProtectionUserNamespace, err}}
-	}
-	if err := p.running(); err != nil {
-		return b.missingNamespaces(errors.Join(err, p.awaitEnd()))
+		return b.missingNamespaces(err)
 	}
 	nothing, err := memoryFile("trial")
 	if err != nil {
@@ -213,9 +218,9 @@ func (b *linuxBackend) missingNamespaces(whole error) []Missing {
 	} {
 		attr := namespaces(false)
 		attr.Cloneflags = unix.CLONE_NEWUSER | ns.flag
-		p, err := startStage(attr, nil)
+		p, err := b.nursery.parent.start(attr, nil)
 		if err == nil {
-			err = errors.Join(p.running(), p.kill())
+			err = p.kill()
 		}
 		if err != nil {
 			missing = append(missing, Missing{ns.protection, err})
@@ -275,7 +280,7 @@ func (b *linuxBackend) rootConfig(l Limits, programBytes int64) stage.Config {
 		Devices: sandboxDevices[:],
 		Work:    sandboxWork, Program: sandboxProgram, RootBytes: programBytes + rootRoom,
 		Scratch: l.ScratchBytes, Inodes: l.ScratchFiles, Limits: rlimits(l, b.groups),
-		Landlock: b.landlockABI, Seccomp: true,
+		Landlock: b.landlockABI,
 		Rules: []landlock.Rule{
 			{Path: "/", Access: landlock.Read},
 			{Path: "/dev", Access: landlock.Device},

@@ -31,9 +31,6 @@ func (s linuxSession) beginNamespaced() (session, error) {
 		return nil, err
 	}
 	n.copied = copied
-	if err := n.startStage(namespaces(n.lent)); err != nil {
-		return nil, errors.Join(err, copied.Close())
-	}
 	return n, nil
 }
 
@@ -99,16 +96,15 @@ func (s *namespacedSession) restart(trees []stage.Bind) error {
 	for i := range trees {
 		trees[i].Detached = false
 	}
-	if err := s.process.kill(); err != nil {
+	if err := s.settle(s.process.kill()); err != nil {
 		return err
 	}
-	s.lent = false
-	process, err := startStage(namespaces(false), s.group)
+	process, err := s.backend.nursery.parent.start(namespaces(false), s.group)
 	if err != nil {
 		return err
 	}
-	s.process = process
-	return nil
+	s.process, s.lent = process, false
+	return s.backend.nursery.note(s.hatched)
 }
 
 func (s *namespacedSession) noteNamespaces() {
@@ -122,7 +118,7 @@ func (s *namespacedSession) noteNamespaces() {
 	s.on[ProtectionTreeKill] = "pid namespace"
 }
 
-func (s *namespacedSession) drain() error { return s.settle(s.process.kill()) }
+func (s *namespacedSession) drain() error { return s.drained(s.process.kill()) }
 
 // unaltered has nothing to look at: the program's file was on a file system
 // that was read-only and is gone.

@@ -27,9 +27,6 @@ func (s linuxSession) beginPlain() (session, error) {
 		return nil, err
 	}
 	p.dir = dir
-	if err := p.startStage(stageAttr()); err != nil {
-		return nil, errors.Join(err, dir.remove())
-	}
 	return p, nil
 }
 
@@ -44,7 +41,7 @@ func (s *plainSession) prepare(ctx context.Context, job *Job, request []byte) (e
 	}
 	ready, err := s.build(ctx, &stage.Config{
 		Plain: true, Work: s.dir.work(), Program: s.dir.program(),
-		Landlock: s.backend.landlockABI, Seccomp: true, Rules: s.rules(job),
+		Landlock: s.backend.landlockABI, Rules: s.rules(job),
 		Limits: rlimits(s.limits, s.backend.groups),
 	}, nil, nil)
 	if err != nil {
@@ -72,7 +69,7 @@ func (s *plainSession) rules(job *Job) []landlock.Rule {
 	return rules
 }
 
-func (s *plainSession) drain() error { return s.settle(s.drainTree()) }
+func (s *plainSession) drain() error { return s.drained(s.drainTree()) }
 
 // drainTree lets the stage kill what descends from the program, and believes
 // only its word that nothing is left.

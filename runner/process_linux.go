@@ -5,35 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fencepost/fencepost/runner/internal/cgroup"
 	"github.com/fencepost/fencepost/runner/internal/stage"
 )
 
 // setupLimit is how long a stage may take to build a sandbox.
 const setupLimit = 10 * time.Second
 
-// A stageProcess is one stage, from before it starts, and the runner's end of
-// its socket.
+// A stageProcess is one stage and the runner's end of its socket. Whoever has
+// it calls kill or awaitEnd in the end.
 type stageProcess struct {
+	proc   *os.Process
 	socket *socket
-	// started is closed when the start was tried; then err says whether it
-	// succeeded, and proc is the process.
-	started chan struct{}
-	err     error
-	proc    *os.Process
 	// ready yields one; ended at least one, of which the first counts.
 	ready chan readyStage
 	ended chan ending
 	// drained is closed when the stage says that nothing is left.
 	drained chan struct{}
-	// gone is closed when the process was reaped, or never was. In a PID
-	// namespace the kernel allows that only after every other process in it.
+	// gone is closed when the process was reaped. In a PID namespace the
+	// kernel allows that only after every other process in it.
 	gone chan struct{}
 	// read is closed when the reader of the socket has returned.
 	read chan struct{}
@@ -75,75 +69,14 @@ func stageAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
 }
 
-// startStage begins to start this executable as a stage, in the background: it
-// takes as long as all the rest of a run, and there is other work to do
-// meanwhile. Whoever gets the process calls kill or awaitEnd in the end.
-func startStage(attr *syscall.SysProcAttr, group *cgroup.Group) (*stageProcess, error) {
-	ours, theirs, err := newSocket()
-	if err != nil {
-		return nil, err
-	}
-	if group != nil {
-		if fd, ok := group.BirthFD(); ok {
-			attr.UseCgroupFD, attr.CgroupFD = true, fd
-		}
-	}
-	p := &stageProcess{
-		socket: ours, started: make(chan struct{}),
-		ready: make(chan readyStage, 1), ended: make(chan ending, 1),
-		drained: make(chan struct{}), gone: make(chan struct{}), read: make(chan struct{}),
-	}
-	go p.parent(attr, theirs)
-	go p.receive()
-	return p, nil
-}
-
-// parent starts the process and waits for its end, on a thread that does
-// nothing else: the process dies with the thread that started it, and this one
-// can't be lost.
-func (p *stageProcess) parent(attr *syscall.SysProcAttr, theirs *os.File) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+func (p *stageProcess) wait() {
 	defer close(p.gone)
-	p.proc, p.err = spawn(stage.Name, attr, theirs)
-	close(p.started)
-	if p.err != nil {
-		return
-	}
 	// Its status says nothing that matters: the socket told the program's.
 	_, _ = p.proc.Wait()
 }
 
-// spawn starts this executable under another name with its end of a socket,
-// which it closes. The calling goroutine must be locked to its thread until
-// the process is gone.
-func spawn(name string, attr *syscall.SysProcAttr, theirs *os.File) (*os.Process, error) {
-	defer theirs.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open null device: %w", err)
-	}
-	defer null.Close()
-	proc, err := os.StartProcess("/proc/self/exe", []string{name}, &os.ProcAttr{
-		Dir: "/",
-		// The stage is short-lived and small: no collector, one scheduler.
-		Env:   []string{"GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
-		Files: []*os.File{null, null, null, theirs},
-		Sys:   attr,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("start sandbox process: %w", errnoOf(err))
-	}
-	return proc, nil
-}
-
-// errnoOf drops the path that a failed start carries.
-func errnoOf(err error) error {
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return errno
-	}
-	return err
-}
+// waiting reports whether the stage still waits for its configuration.
+func (p *stageProcess) waiting() bool { return !isClosed(p.read) && !isClosed(p.gone) }
 
 // receive reads the stage's messages until its end is closed.
 func (p *stageProcess) receive() {
@@ -229,12 +162,6 @@ func endingOf(x stage.Exit) ending {
 	return ending{exit: exit}
 }
 
-// running waits until the start was tried.
-func (p *stageProcess) running() error {
-	<-p.started
-	return p.err
-}
-
 // prepare sends what to build and waits until it stands.
 func (p *stageProcess) prepare(ctx context.Context, cfg *stage.Config, files []*os.File, request []byte) (readyStage, error) {
 	if err := p.socket.send(cfg.Encode(), files...); err != nil {
@@ -262,10 +189,7 @@ func (p *stageProcess) prepare(ctx context.Context, cfg *stage.Config, files []*
 // kill kills the stage, and with it everything in its PID namespace, and
 // returns when that is proven.
 func (p *stageProcess) kill() error {
-	var err error
-	if p.running() == nil {
-		err = p.proc.Kill()
-	}
+	err := p.proc.Kill()
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}

@@ -5,104 +5,56 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fencepost/fencepost/runner/internal/cgroup"
-	"github.com/fencepost/fencepost/runner/internal/procs"
 	"github.com/fencepost/fencepost/runner/internal/stage"
 )
 
-// A linuxSession is what sessions in namespaces and plain ones share: a stage,
-// its control group, and its entry in the list that a sweep goes by.
+// A linuxSession is what sessions in namespaces and plain ones share.
 type linuxSession struct {
+	*hatched
 	backend *linuxBackend
 	limits  Limits
-	name    string
-	process *stageProcess
-	group   *cgroup.Group
-	slot    *slot
 	on      map[Protection]string
 	kills   int
 	// launched: there may be a program.
 	launched bool
 }
 
-// begin starts the stage in the background: the work before prepare goes on
-// meanwhile.
+// begin takes a stage and gives its control group the run's limits.
 func (b *linuxBackend) begin(l Limits) (session, error) {
-	s := linuxSession{backend: b, limits: l, name: b.workspace.runName(), on: map[Protection]string{}}
-	if b.namespaced {
-		return s.beginNamespaced()
-	}
-	return s.beginPlain()
-}
-
-// startStage makes the control group in the order that the kernel's interface
-// asks for: a process is born into one of version 2, and joins one of version
-// 1 later.
-func (s *linuxSession) startStage(attr *syscall.SysProcAttr) error {
-	early := s.backend.groups != nil && s.backend.groups.Version() == 2
-	if early {
-		if err := s.makeGroup(); err != nil {
-			return err
-		}
-	}
-	process, err := startStage(attr, s.group)
+	h, err := b.nursery.take()
 	if err != nil {
-		return errors.Join(err, s.removeGroup())
+		return nil, err
 	}
-	s.process = process
-	if s.backend.groups == nil || early {
-		return nil
+	s := linuxSession{hatched: h, backend: b, limits: l, on: map[Protection]string{}}
+	if s.group != nil {
+		err = s.group.Limit(cgroup.Limits{Memory: l.Memory, Processes: l.Processes + b.groupOverhead()})
 	}
-	if err := s.makeGroup(); err != nil {
-		return errors.Join(err, s.process.kill(), s.removeGroup())
+	var whole session
+	switch {
+	case err != nil:
+	case b.namespaced:
+		whole, err = s.beginNamespaced()
+	default:
+		whole, err = s.beginPlain()
 	}
-	return nil
-}
-
-func (s *linuxSession) makeGroup() error {
-	group, err := s.backend.groups.Create(s.name, cgroup.Limits{
-		Memory: s.limits.Memory, Processes: s.limits.Processes + s.backend.groupOverhead(),
-	})
-	s.group = group
-	return err
+	if err != nil {
+		return nil, errors.Join(err, h.discard())
+	}
+	return whole, nil
 }
 
 // groupPatience is how long the kernel may take to let go of a group whose
 // last process is gone.
 const groupPatience = 500 * time.Millisecond
 
-func (s *linuxSession) removeGroup() error {
-	if s.group == nil {
-		return nil
-	}
-	return s.group.Remove(groupPatience)
-}
-
-// note enters the stage in the list of what a later process would have to
-// kill.
-func (s *linuxSession) note() error {
-	if err := s.process.running(); err != nil {
-		return err
-	}
-	id, err := procs.Identify(s.process.proc.Pid, s.backend.boot)
-	if err != nil {
-		return err
-	}
-	s.slot, err = s.backend.stages.enter(id)
-	return err
-}
-
 // build sends the configuration with its files, and last the doors of the
 // control group.
 func (s *linuxSession) build(ctx context.Context, cfg *stage.Config, files []*os.File, request []byte) (readyStage, error) {
-	if err := s.note(); err != nil {
-		return readyStage{}, err
-	}
 	if s.group != nil {
 		doors := s.group.Doors()
 		cfg.Doors = len(doors)
@@ -168,20 +120,12 @@ func (s *linuxSession) ended() <-chan ending { return s.process.ended }
 
 func (s *linuxSession) memoryKills() int { return s.kills }
 
-// countKills is called while the group still exists.
-func (s *linuxSession) countKills() {
+// drained counts what the group says while it exists, and settles the stage.
+func (s *linuxSession) drained(err error) error {
 	if s.group != nil {
 		s.kills = s.group.MemoryKills()
 	}
-}
-
-// settle frees the entry in the list, unless the process may be alive.
-func (s *linuxSession) settle(drained error) error {
-	s.countKills()
-	if drained != nil || s.slot == nil {
-		return drained
-	}
-	return s.slot.leave()
+	return s.settle(err)
 }
 
 // memoryFile makes a file that lives in memory alone.

@@ -65,5 +65,10 @@ func (s *socket) receive(buf []byte) (message []byte, files []*os.File, err erro
 
 func again(err error) bool { return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) }
 
-// close ends reads that wait, and tells the stage.
-func (s *socket) close() error { return s.file.Close() }
+// close ends reads that wait, and tells the stage. A second call does nothing.
+func (s *socket) close() error {
+	if err := s.file.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}

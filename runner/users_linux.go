@@ -1,11 +1,8 @@
 package runner
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"syscall"
 
@@ -21,24 +18,14 @@ import (
 
 // holdUsers makes the user namespace that says so. A process holds it until we
 // have a descriptor of it.
-func holdUsers(ctx context.Context) (*os.File, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
-	}
+func (p *parent) holdUsers() (*os.File, error) {
 	attr := stageAttr()
 	attr.Cloneflags = unix.CLONE_NEWUSER
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: otherUser, Size: 1}}
 	attr.GidMappings = attr.UidMappings
-	ours, theirs, err := newSocket()
+	proc, ours, err := p.child(stage.HoldName, attr)
 	if err != nil {
 		return nil, err
-	}
-	// The process dies with the thread that starts it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	proc, err := spawn(stage.HoldName, attr, theirs)
-	if err != nil {
-		return nil, errors.Join(err, ours.close())
 	}
 	defer func() {
 		// It only waits for this; its end says nothing.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -132,12 +133,15 @@ func findLegacy(mounts mounts, own map[string]string) (*Host, error) {
 	return h, nil
 }
 
+// tryPatience is how long a group that was only tried may take to go.
+const tryPatience = 100 * time.Millisecond
+
 func (h *Host) try() error {
-	g, err := h.Create(fmt.Sprintf("try-%d", unix.Getpid()), Limits{Memory: 64 << 20, Processes: 64})
+	g, err := h.Create(fmt.Sprintf("try-%d", unix.Getpid()))
 	if err != nil {
 		return err
 	}
-	return g.Remove(0)
+	return errors.Join(g.Limit(Limits{Memory: 64 << 20, Processes: 64}), g.Remove(tryPatience))
 }
 
 // mounts are the cgroup file systems that the process can see.

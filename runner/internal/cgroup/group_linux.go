@@ -74,11 +74,9 @@ func Named(parents []string, prefix string) ([]string, error) {
 	return out, nil
 }
 
-// Create makes a group with a name that is new beneath h.
-func (h *Host) Create(name string, l Limits) (*Group, error) {
-	if l.Memory <= 0 || l.Processes <= 0 {
-		return nil, fmt.Errorf("create control group without limits: %w", unix.EINVAL)
-	}
+// Create makes a group with a name that is new beneath h. It has no limits
+// before [Group.Limit].
+func (h *Host) Create(name string) (*Group, error) {
 	g := &Group{version: h.version, dirs: map[string]string{}}
 	for _, c := range []string{memory, pids} {
 		parent, ok := h.parents[c]
@@ -94,9 +92,6 @@ func (h *Host) Create(name string, l Limits) (*Group, error) {
 			return nil, errors.Join(fmt.Errorf("create control group: %w", hostpath.Strip(err)), g.Remove(0))
 		}
 		g.dirs[c] = dir
-	}
-	if err := g.limit(l); err != nil {
-		return nil, errors.Join(fmt.Errorf("limit control group: %w", err), g.Remove(0))
 	}
 	if err := g.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open control group: %w", err), g.Remove(0))
@@ -119,6 +114,17 @@ func (g *Group) open() error {
 			return hostpath.Strip(err)
 		}
 		g.doors = append(g.doors, f)
+	}
+	return nil
+}
+
+// Limit sets the limits; it is called once.
+func (g *Group) Limit(l Limits) error {
+	if l.Memory <= 0 || l.Processes <= 0 {
+		return fmt.Errorf("limit control group: %w", unix.EINVAL)
+	}
+	if err := g.limit(l); err != nil {
+		return fmt.Errorf("limit control group: %w", err)
 	}
 	return nil
 }

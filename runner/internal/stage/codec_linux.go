@@ -113,7 +113,6 @@ func (c *Config) Encode() []byte {
 		w.text(r.Path)
 		w.number(uint64(r.Access))
 	}
-	w.flag(c.Seccomp)
 	for _, n := range []uint64{c.Limits.CPUSeconds, c.Limits.FileBytes, c.Limits.OpenFiles, c.Limits.Processes, c.Limits.DataBytes} {
 		w.number(n)
 	}
@@ -138,7 +137,6 @@ func decodeConfig(message []byte) (Config, error) {
 	for range r.count() {
 		c.Rules = append(c.Rules, landlock.Rule{Path: r.text(), Access: landlock.Access(r.number())})
 	}
-	c.Seccomp = r.flag()
 	c.Limits = Rlimits{CPUSeconds: r.number(), FileBytes: r.number(), OpenFiles: r.number(), Processes: r.number(), DataBytes: r.number()}
 	return c, r.end()
 }

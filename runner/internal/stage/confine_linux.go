@@ -11,21 +11,35 @@ import (
 	"github.com/fencepost/fencepost/runner/internal/seccomp"
 )
 
-// confine restricts the calling thread, and so what it starts: limits, no
-// capabilities, no way to gain any, Landlock, the system call filter. The
-// order is the one in which each step still has what it needs.
-func (s *stage) confine() error {
-	steps := []struct {
-		part Part
-		do   func() error
-	}{
-		{PartCgroup, s.join},
-		{PartRlimits, s.limit},
+// A step restricts one thing.
+type step struct {
+	part Part
+	do   func() error
+}
+
+// disarm does to the calling thread what no configuration is needed for: no
+// capabilities, no way to gain any, the system call filter. The stage does it
+// while it waits for a run. Landlock's own calls pass the filter.
+func disarm() []Failure {
+	return apply([]step{
 		{PartCapabilities, dropCapabilities},
 		{PartNoNewPrivs, func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
+		{PartSeccomp, installFilter},
+	})
+}
+
+// confine does to the calling thread what is the run's own: control groups,
+// limits, Landlock. What the thread starts inherits all of it.
+func (s *stage) confine() []Failure {
+	return apply([]step{
+		{PartCgroup, s.join},
+		{PartRlimits, s.limit},
 		{PartLandlock, s.landlock},
-		{PartSeccomp, s.seccomp},
-	}
+	})
+}
+
+func apply(steps []step) []Failure {
+	var failures []Failure
 	for _, step := range steps {
 		err := step.do()
 		if err == nil {
@@ -35,11 +49,9 @@ func (s *stage) confine() error {
 		if !ok {
 			f = failure(step.part, "apply", err)
 		}
-		if !s.tolerate(f) {
-			return f
-		}
+		failures = append(failures, *f)
 	}
-	return nil
+	return failures
 }
 
 func (s *stage) join() error {
@@ -58,10 +70,7 @@ func (s *stage) landlock() error {
 	return landlock.Restrict(s.cfg.Landlock, s.cfg.Rules)
 }
 
-func (s *stage) seccomp() error {
-	if !s.cfg.Seccomp {
-		return unix.ENOSYS
-	}
+func installFilter() error {
 	err := seccomp.Install()
 	if errors.Is(err, seccomp.ErrUnsupported) {
 		return unix.ENOSYS

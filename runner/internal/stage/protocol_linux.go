@@ -43,7 +43,7 @@ const MaxFDs = 8
 type Config struct {
 	// Plain builds no mounts: paths below are the host's.
 	Plain bool
-	// Strict ends the stage at the first protection that can't be had.
+	// Strict ends the stage where a protection can't be had.
 	Strict bool
 
 	// Binds, Links and Devices make the root of a namespaced run, whose own
@@ -64,8 +64,6 @@ type Config struct {
 	// Landlock is the kernel's version of it, 0 for none; Rules are applied.
 	Landlock int
 	Rules    []landlock.Rule
-	// Seccomp puts the program under the system call filter.
-	Seccomp bool
 	// Limits are applied to the program.
 	Limits Rlimits
 }

@@ -9,13 +9,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// run confines a second thread, starts the program from it, and then reaps
-// until the program has ended.
-func (s *stage) run() int {
-	confined, leave, started := make(chan error, 1), make(chan struct{}), make(chan start, 1)
-	go s.startFromConfinedThread(confined, leave, started)
-	if err := <-confined; err != nil {
-		return s.refuse(err)
+// A launcher is the thread that the program is started from. Another one than
+// the first is needed, since the first stands for the process: nothing of this
+// process stays in the program's Landlock domain, so that with scoped signals
+// the program can't signal it.
+type launcher struct {
+	// disarmed yields what [disarm] could not do, confined the same of
+	// [stage.confine], started the program.
+	disarmed, confined chan []Failure
+	started            chan start
+	// confine and leave tell it to go on.
+	confine, leave chan struct{}
+}
+
+func (s *stage) newLauncher() *launcher {
+	l := &launcher{
+		disarmed: make(chan []Failure, 1), confined: make(chan []Failure, 1), started: make(chan start, 1),
+		confine: make(chan struct{}), leave: make(chan struct{}),
+	}
+	go l.run(s)
+	return l
+}
+
+// run ends its thread with itself: it never unlocks it.
+func (l *launcher) run(s *stage) {
+	runtime.LockOSThread()
+	l.disarmed <- disarm()
+	<-l.confine
+	l.confined <- s.confine()
+	<-l.leave
+	l.started <- s.spawn()
+}
+
+// run starts the program from the launcher and then reaps until the program
+// has ended.
+func (s *stage) run(l *launcher) int {
+	close(l.confine)
+	s.failures = append(append(s.failures, <-l.disarmed...), <-l.confined...)
+	if s.cfg.Strict && len(s.failures) > 0 {
+		return s.refuse(nil)
 	}
 	ready := Ready{Failures: s.failures}
 	if err := send(s.sock, ready.Encode(), s.outputs...); err != nil {
@@ -34,8 +66,8 @@ func (s *stage) run() int {
 	if _, _, err := receive(s.sock, s.buf, KindGo); err != nil {
 		return exitDeserted
 	}
-	close(leave)
-	program := <-started
+	close(l.leave)
+	program := <-l.started
 	if program.err != nil {
 		code := s.reportSpawn(program.err)
 		if s.cfg.Plain {
@@ -53,19 +85,6 @@ func (s *stage) run() int {
 type start struct {
 	pid, pidfd int
 	err        error
-}
-
-// startFromConfinedThread confines its thread, waits for leave, starts the
-// program and ends, and with it the thread: nothing of this process stays in
-// the program's Landlock domain, so that with scoped signals the program can't
-// signal it. Another thread than the first is needed for that, since the first
-// stands for the process.
-func (s *stage) startFromConfinedThread(confined chan<- error, leave <-chan struct{}, started chan<- start) {
-	// Never unlocked: the thread ends with the goroutine.
-	runtime.LockOSThread()
-	confined <- s.confine()
-	<-leave
-	started <- s.spawn()
 }
 
 func (s *stage) spawn() start {

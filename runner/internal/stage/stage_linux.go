@@ -46,10 +46,11 @@ func Main() int {
 		return exitFailed
 	}
 	unix.Umask(programUmask)
+	l := s.newLauncher()
 	if err := s.prepare(); err != nil {
 		return s.refuse(err)
 	}
-	return s.run()
+	return s.run(l)
 }
 
 type stage struct {
@@ -62,7 +63,7 @@ type stage struct {
 	mounts, doors []int
 	// outputs are descriptors for the runner, see [OutputFDs].
 	outputs []int
-	// failures are the parts that are missing in a run that goes on.
+	// failures are the parts that are missing.
 	failures []Failure
 }
 
@@ -133,13 +134,4 @@ func (s *stage) refuse(err error) int {
 		return exitDeserted
 	}
 	return exitFailed
-}
-
-// tolerate notes a missing part, and reports whether the run may go on.
-func (s *stage) tolerate(f *Failure) bool {
-	if s.cfg.Strict {
-		return false
-	}
-	s.failures = append(s.failures, *f)
-	return true
 }
