@@ -296,6 +296,23 @@ func TestHostilityIsTheSameForASeed(t *testing.T) {
 	}
 }
 
+func TestHostileWritesAreDoneAndAnswered502(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *forgesim.Config) { c.Hostility = forgesim.Hostility{Seed: 1, LostWrite: 0.3} })
+	head := b.repo.Ref("refs/heads/main")
+	lost := 0
+	for range 20 {
+		r, err := b.ask("POST", "/repos/acme/docs/check-runs", b.token, createRun("c", head, "e"))
+		must(t, err)
+		if r.status == http.StatusBadGateway {
+			lost++
+		}
+	}
+	if n := len(b.repo.CheckRuns(head)); n != 20 || lost == 0 || lost == 20 {
+		t.Errorf("%d runs were made and %d answers lost, want all 20 and some", n, lost)
+	}
+}
+
 func TestHostileListsHideTheNewestRun(t *testing.T) {
 	t.Parallel()
 	hidden := false

@@ -12,6 +12,9 @@ type Hostility struct {
 	Seed uint64
 	// ServerError is the fraction of REST reads answered 502 or 503.
 	ServerError float64
+	// LostWrite is the fraction of REST writes that are done and answered 502
+	// all the same.
+	LostWrite float64
 	// MergePolls is up to how many more "mergeable": null answers come.
 	MergePolls int
 	// HiddenReads is up to how many lists of Check Runs leave out a run that
@@ -35,6 +38,7 @@ func Hostile(seed uint64) Hostility {
 	return Hostility{
 		Seed:            seed,
 		ServerError:     0.03,
+		LostWrite:       0.05,
 		MergePolls:      2,
 		HiddenReads:     1,
 		Duplicate:       0.15,

@@ -169,7 +169,11 @@ func (f *Forge) conventions(c *call, allowed *allowance) (answer, bool) {
 	if c.request.Method == http.MethodGet && f.mood.chance(f.mood.ServerError) {
 		return failure(http.StatusBadGateway+f.mood.upTo(1), "Server Error"), false
 	}
-	return f.operate(c), true
+	a := f.operate(c)
+	if c.request.Method != http.MethodGet && a.status/100 == 2 && f.mood.chance(f.mood.LostWrite) {
+		a = failure(http.StatusBadGateway, "Server Error")
+	}
+	return a, true
 }
 
 // operate checks who may ask and asks the operation.
