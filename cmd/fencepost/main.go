@@ -10,11 +10,13 @@ import (
 	"syscall"
 
 	"github.com/fencepost/fencepost/internal/clock"
+	"github.com/fencepost/fencepost/runner"
 )
 
 func main() { os.Exit(run()) }
 
 func run() int {
+	entry := runner.Init()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	m := Main{
@@ -22,6 +24,7 @@ func run() int {
 		LookupEnv: os.LookupEnv,
 		Now:       clock.System().Now,
 		Terminal:  isTerminal(os.Stderr),
+		Entry:     entry,
 	}
 	return m.Run(ctx, os.Args[1:])
 }

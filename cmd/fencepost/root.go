@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fencepost/fencepost/runner"
 )
 
 // Main is the program as a value: all that it takes from the process around
@@ -21,6 +23,8 @@ type Main struct {
 	// Terminal is set when a person reads Err: then long work shows how far
 	// it is.
 	Terminal bool
+	// Entry is what [runner.Init] returned, the first thing in main.
+	Entry runner.Entry
 }
 
 // Run runs one command line, without the program's name, and returns the
@@ -56,7 +60,7 @@ configuration.`,
 	root.SetOut(m.Out)
 	root.SetErr(m.Err)
 	root.AddCommand(
-		m.tryCommand(), m.initCommand(), m.checkCommand(), m.deliveriesCommand(),
+		m.tryCommand(), m.initCommand(), m.checkCommand(), m.serveCommand(), m.deliveriesCommand(), m.ledgerCommand(),
 		m.fetchCommand(), m.webhookCommand(), m.versionCommand(),
 	)
 	noteBegin(root, begun)

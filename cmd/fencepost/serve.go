@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/app"
+	"github.com/fencepost/fencepost/internal/config"
+	"github.com/fencepost/fencepost/internal/ops"
+)
+
+func (m Main) serveCommand() *cobra.Command {
+	var file string
+	var debug bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run",
+		Long: `Take webhooks, run checks and publish results until SIGTERM or interrupt; then
+stop taking new work, finish what is under way within the drain times, and end.
+What is not finished is recorded and taken up by the next start.
+
+SIGHUP reads the configuration again and takes over its keys without dropping a
+request: new keys are trusted, missing ones revoked. Any other change needs a
+restart.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return m.serve(cmd.Context(), file, debug) },
+	}
+	configFlag(cmd, &file)
+	cmd.Flags().BoolVar(&debug, "debug", false, "log every request and every step")
+	return cmd
+}
+
+func (m Main) serve(ctx context.Context, file string, debug bool) (err error) {
+	c, err := config.Load(file, m.LookupEnv)
+	if err != nil {
+		return err
+	}
+	log := m.logger(debug)
+	for _, w := range c.Warnings {
+		log.Warn(w)
+	}
+	b := thisBuild()
+	a, err := app.Open(ctx, app.Options{
+		Config: c, LookupEnv: m.LookupEnv, Now: m.Now, Log: log, Entry: m.Entry,
+		Build: ops.Build{Version: b.Version, Revision: b.Revision, Go: b.Go},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	running, stop := context.WithCancel(ctx)
+	reloading := make(chan struct{})
+	go func() {
+		defer close(reloading)
+		m.reloadOnHangup(running, a, file, log)
+	}()
+	err = a.Run(ctx)
+	stop()
+	<-reloading
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// reloadOnHangup takes over keys at each SIGHUP until ctx ends.
+func (m Main) reloadOnHangup(ctx context.Context, a *app.App, file string, log *slog.Logger) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+		}
+		next, err := config.Load(file, m.LookupEnv)
+		if err == nil {
+			err = a.Reload(ctx, next)
+		}
+		switch {
+		case err == nil:
+			log.Info("keys were reloaded")
+		case errors.Is(err, config.ErrInvalid), errors.Is(err, app.ErrRestart):
+			// What the configuration's own errors say is for people to read.
+			log.Error("keys were not reloaded, the old ones stay", "error", oneLine(err))
+		default:
+			log.Error("keys were not reloaded, the old ones stay", "reason", string(fencepost.ReasonOf(err)))
+		}
+	}
+}
+
+// logger writes text for a person at a terminal, and JSON for everything
+// else.
+func (m Main) logger(debug bool) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if debug {
+		o.Level = slog.LevelDebug
+	}
+	if m.Terminal {
+		return slog.New(slog.NewTextHandler(m.Err, o))
+	}
+	return slog.New(slog.NewJSONHandler(m.Err, o))
+}

@@ -1,0 +1,330 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
+	"github.com/fencepost/fencepost/internal/alert"
+	"github.com/fencepost/fencepost/internal/artifact"
+	"github.com/fencepost/fencepost/internal/config"
+	"github.com/fencepost/fencepost/internal/durable"
+	"github.com/fencepost/fencepost/internal/gate"
+	"github.com/fencepost/fencepost/internal/gate/notebook"
+	"github.com/fencepost/fencepost/internal/inbox"
+	"github.com/fencepost/fencepost/internal/ingress"
+	"github.com/fencepost/fencepost/internal/ops"
+	"github.com/fencepost/fencepost/internal/receipt"
+	"github.com/fencepost/fencepost/ledger/fileledger"
+	"github.com/fencepost/fencepost/runner"
+)
+
+// Options are what the process around gives.
+type Options struct {
+	// Config is the validated configuration. Required.
+	Config *config.Config
+	// LookupEnv finds environment variables, for secret references. Required.
+	LookupEnv config.Lookup
+	// Now is the wall clock, which never steps back. Required.
+	Now func() time.Time
+	// Log takes what people should know. Required.
+	Log *slog.Logger
+	// Entry is what [runner.Init] returned in main. Required.
+	Entry runner.Entry
+	// Build says what program this is.
+	Build ops.Build
+}
+
+// An App is the opened controller. Open makes it, Run runs it once, Close
+// frees what it holds.
+type App struct {
+	Options
+	trust map[fencepost.TrustSetName]*trust
+
+	root      *durable.Root
+	inbox     *inbox.Inbox
+	ledger    *fileledger.Ledger
+	artifacts *artifact.Store
+	receipts  *receipt.Journal
+	alerts    *alert.Book
+	notebook  *notebook.Notebook
+	fetch     *gitfetch.Workspace
+	runner    *runner.Runner
+
+	metrics *ops.Metrics
+	journal *journal
+	lanes   map[gate.Name]lane
+	pool    *gate.Pool
+	healer  *gate.Healer
+	ingress *ingress.Server
+	ops     *ops.Server
+
+	listener, opsListener net.Listener
+	// Refreshed by upkeep, read by metrics.
+	ledgerRows, artifactSize gauge
+	// closers are what Close closes, the last opened first.
+	closers []func() error
+}
+
+// Open opens the data directory and everything in it, and both listeners. On
+// an error nothing stays open. Errors of configuration match
+// [config.ErrInvalid]; see also [ErrNotOurs], [ErrVersion], [ErrExposed] and
+// the errors of the packages below.
+func Open(ctx context.Context, o Options) (_ *App, err error) {
+	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Close())
+		}
+	}()
+	for _, step := range []func(context.Context) error{
+		a.openTrust, a.openStores, a.openWorkspaces, a.openGates, a.openListeners,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Close frees everything. What is recorded and not done is taken up by the
+// next start.
+func (a *App) Close() error {
+	var errs []error
+	for i := len(a.closers) - 1; i >= 0; i-- {
+		errs = append(errs, a.closers[i]())
+	}
+	a.closers = nil
+	for _, t := range a.trust {
+		t.exchange(nil)
+	}
+	return errors.Join(errs...)
+}
+
+func (a *App) openTrust(context.Context) error {
+	rings, err := keyrings(a.Config, a.LookupEnv)
+	if err != nil {
+		return err
+	}
+	work := mostAnchors(a.Config)
+	for name, ring := range rings {
+		a.trust[name] = &trust{work: work, keys: ring}
+	}
+	return nil
+}
+
+// opened keeps what must be closed again.
+func (a *App) opened(closer func() error) { a.closers = append(a.closers, closer) }
+
+func (a *App) openStores(ctx context.Context) error {
+	dir := a.Config.DataDir
+	if err := prepare(dir, a.Log); err != nil {
+		return err
+	}
+	if _, err := durable.CheckVolume(durable.OS(dir), dir, false); err != nil {
+		return fmt.Errorf("data_dir: %w", err)
+	}
+	root, err := durable.OpenRoot(durable.OS(dir))
+	if err != nil {
+		return fmt.Errorf("open data_dir: %w", err)
+	}
+	a.root = root
+	a.opened(root.Close)
+	for _, open := range []func(context.Context) error{
+		a.openReceipts, a.openAlerts, a.openLedger, a.openInbox, a.openNotebook, a.openArtifacts,
+	} {
+		if err := open(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *App) sub(name string) durable.FS { return durable.Sub(a.root, name) }
+
+func (a *App) openReceipts(ctx context.Context) (err error) {
+	if a.receipts, err = receipt.Open(ctx, a.sub("receipts"), receipt.Limits{}, a.Now); err != nil {
+		return err
+	}
+	a.opened(a.receipts.Close)
+	a.metrics = ops.NewMetrics(ops.MetricsOptions{
+		Build: a.Build, Levels: a.levels(), Routes: a.routeNames(), Now: a.Now,
+	})
+	a.journal = &journal{receipts: a.receipts, metrics: a.metrics, log: a.Log}
+	return nil
+}
+
+func (a *App) openAlerts(context.Context) (err error) {
+	l := a.Config.Alerts.AlertLimits
+	a.alerts, err = alert.OpenBook(alert.Options{
+		FS: a.sub("alerts"), Now: a.Now, Log: a.Log, Meter: a.metrics,
+		Limits: alert.Limits{MaxOpen: l.MaxOpen, Keep: l.Keep},
+	})
+	if err != nil {
+		return err
+	}
+	a.opened(a.alerts.Close)
+	return nil
+}
+
+// LedgerConfig is what the ledger of a configuration is opened with.
+func LedgerConfig(c *config.Config, now func() time.Time) fileledger.Config {
+	return fileledger.Config{
+		Dir: Ledger(c.DataDir), Lease: c.Ledger.Lease, Capacity: int(c.Ledger.Capacity), Window: c.Replay, Now: now,
+	}
+}
+
+func (a *App) openLedger(ctx context.Context) (err error) {
+	if a.ledger, err = fileledger.Open(ctx, LedgerConfig(a.Config, a.Now)); err != nil {
+		return fmt.Errorf("open ledger: %w", err)
+	}
+	a.opened(a.ledger.Close)
+	return nil
+}
+
+func (a *App) openInbox(ctx context.Context) (err error) {
+	c := a.Config.Inbox
+	// The inbox makes a root of its own, so that its failed sync stops it and
+	// no reading beside it.
+	a.inbox, err = inbox.Open(ctx, durable.OS(filepath.Join(a.Config.DataDir, "inbox")), inbox.Config{
+		MaxEntries: c.MaxEntries, MaxBytes: int64(c.MaxBytes), SegmentBytes: int64(c.Segment),
+		MaxBody: int(a.Config.Ingress.MaxBody), RetryAfter: a.Config.Ingress.RetryAfter,
+	})
+	if err != nil {
+		return fmt.Errorf("open inbox: %w", err)
+	}
+	a.opened(a.inbox.Close)
+	return nil
+}
+
+func (a *App) openNotebook(context.Context) (err error) {
+	if a.notebook, err = notebook.Open(a.sub("notebook"), notebook.Limits{}, a.Now); err != nil {
+		return err
+	}
+	a.opened(a.notebook.Close)
+	return nil
+}
+
+func (a *App) openArtifacts(ctx context.Context) (err error) {
+	c := a.Config.Artifacts
+	a.artifacts, err = artifact.Open(ctx, a.sub("artifacts"), artifact.Limits{
+		ArtifactBytes: int64(c.MaxSize), Count: int64(c.MaxCount), TotalBytes: int64(c.MaxTotal), TTL: c.Keep,
+	}, a.Now)
+	if err != nil {
+		return err
+	}
+	a.opened(a.artifacts.Close)
+	return nil
+}
+
+// openWorkspaces sweeps what dead processes left, and says so.
+func (a *App) openWorkspaces(ctx context.Context) (err error) {
+	if a.fetch, err = gitfetch.OpenWorkspace(filepath.Join(a.Config.DataDir, "fetch")); err != nil {
+		return fmt.Errorf("open fetch workspace: %w", err)
+	}
+	a.opened(a.fetch.Close)
+	_, leftovers := a.fetch.Swept()
+	c := a.Config.Runner
+	mode, err := runner.ParseMode(c.Sandbox)
+	if err != nil {
+		return err
+	}
+	dirs := make([]string, len(c.SystemDirs))
+	for i, d := range c.SystemDirs {
+		dirs[i] = string(d)
+	}
+	scratch, err := filepath.Abs(filepath.Join(a.Config.DataDir, "run"))
+	if err != nil {
+		return err
+	}
+	a.runner, err = runner.Open(ctx, runner.Config{
+		Entry: a.Entry, Scratch: scratch, Sandbox: mode, SystemDirs: dirs, Now: a.Now,
+	})
+	if err != nil {
+		return err
+	}
+	a.opened(a.runner.Close)
+	swept := a.runner.Swept()
+	if swept.Runs > 0 {
+		a.Log.Info("cleared what an earlier process left", "runs", swept.Runs, "processes", swept.Killed)
+	}
+	if err := errors.Join(leftovers, swept.Err); err != nil {
+		return a.alerts.Raise(alert.CleanupFailed, "start")
+	}
+	return a.alerts.Resolve(alert.CleanupFailed, "start")
+}
+
+func (a *App) openListeners(ctx context.Context) (err error) {
+	var listening net.ListenConfig
+	if a.opsListener, err = listening.Listen(ctx, "tcp", a.Config.OpsListen); err != nil {
+		return fmt.Errorf("listen on ops_listen: %w", err)
+	}
+	a.opened(func() error { return ignoreClosed(a.opsListener.Close()) })
+	if a.listener, err = listening.Listen(ctx, "tcp", a.Config.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	a.opened(func() error { return ignoreClosed(a.listener.Close()) })
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Run serves until ctx ends, and then stops in order: first requests, then
+// evaluations, each within its drain time, then what they write to. It
+// returns nil, or the first error of a part without which nothing goes on.
+func (a *App) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBehind()
+
+	var front, back sync.WaitGroup
+	errs := make(chan error, 16)
+	run := func(wg *sync.WaitGroup, ctx context.Context, name string, part func(context.Context) error) {
+		wg.Go(func() {
+			err := part(ctx)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", name, err)
+				// The first one to fail stops the rest.
+				stop(err)
+			}
+			errs <- err
+		})
+	}
+	run(&back, behind, "inbox", a.inbox.Run)
+	run(&back, behind, "alerts", a.alerts.Run)
+	run(&back, behind, "upkeep", a.upkeep)
+	run(&back, behind, "operations listener", func(ctx context.Context) error { return a.ops.Run(ctx, a.opsListener) })
+	if url := a.Config.Alerts.Alertmanager; url != nil {
+		run(&back, behind, "alertmanager", a.alertmanager(url).Run)
+	}
+	run(&front, ctx, "gates", a.pool.Run)
+	run(&front, ctx, "healing", a.healer.Run)
+	run(&front, ctx, "listener", func(ctx context.Context) error { return a.ingress.Run(ctx, a.listener) })
+	a.Log.Info("serving", "listen", a.listener.Addr().String(), "ops_listen", a.opsListener.Addr().String(),
+		"gates", len(a.Config.Gates))
+
+	<-ctx.Done()
+	a.Log.Info("stopping")
+	front.Wait()
+	stopBehind()
+	back.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,256 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
+	"github.com/fencepost/fencepost/internal/config"
+	"github.com/fencepost/fencepost/internal/gate"
+	"github.com/fencepost/fencepost/internal/gate/github"
+	"github.com/fencepost/fencepost/internal/ingress"
+	"github.com/fencepost/fencepost/internal/ops"
+	"github.com/fencepost/fencepost/internal/strictjson"
+	"github.com/fencepost/fencepost/runner"
+	"github.com/fencepost/fencepost/webhook"
+)
+
+// A lane is a provider's side of a gate, with what finds missed deliveries.
+type lane interface {
+	gate.Lane
+	gate.Watcher
+	gate.DeliveryLog
+}
+
+// openGates makes lanes, pool, healer and both servers. It sends nothing.
+func (a *App) openGates(context.Context) error {
+	a.lanes = map[gate.Name]lane{}
+	clients := map[string]*github.Client{}
+	var gates []*gate.Gate
+	var watched []gate.Watched
+	for _, g := range a.Config.Gates {
+		client, err := a.client(clients, g)
+		if err != nil {
+			return err
+		}
+		l, err := a.lane(client, g)
+		if err != nil {
+			return err
+		}
+		name := gate.Name(g.Route)
+		a.lanes[name] = l
+		gates = append(gates, a.gate(g, l))
+		watched = append(watched, gate.Watched{Gate: name, Watcher: l, Log: l})
+	}
+	if err := a.openPool(gates); err != nil {
+		return err
+	}
+	if err := a.openHealer(watched); err != nil {
+		return err
+	}
+	if err := a.openIngress(); err != nil {
+		return err
+	}
+	a.openOps()
+	return nil
+}
+
+// client returns the one client of a gate's installation: GitHub counts by
+// installation.
+func (a *App) client(known map[string]*github.Client, g config.Gate) (*github.Client, error) {
+	id := fmt.Sprintf("%s %d %d", g.API, g.App.ID, g.App.Installation)
+	if c, ok := known[id]; ok {
+		return c, nil
+	}
+	p := a.Config.Provider
+	key := g.App.Key
+	c, err := github.NewClient(github.ClientConfig{
+		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now,
+		UserAgent: "fencepost/" + a.Build.Version,
+		App: github.App{
+			ID: g.App.ID, Installation: g.App.Installation,
+			Key: func(context.Context) (fencepost.Secret, error) { return key.Resolve(a.LookupEnv) },
+		},
+		Limits: github.Limits{
+			RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages,
+			NotYetVisible: p.NotYetVisible, MaxRateLimitWait: orNegative(p.MaxRateLimitWait),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("gates.%s: %w", g.Route, err)
+	}
+	known[id] = c
+	return c, nil
+}
+
+// orNegative says "none" where zero would say "default".
+func orNegative[T ~int64](d T) T {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+func (a *App) lane(client *github.Client, g config.Gate) (lane, error) {
+	l, err := github.NewLane(client, github.LaneConfig{
+		Gate:       gate.Name(g.Route),
+		Repository: github.Repository{ID: g.Repository.ID, OwnerID: g.Repository.OwnerID, Name: g.Repository.FullName()},
+		BaseRef:    g.Base, Check: g.Check, Git: g.Git, AllowHTTP: g.AllowHTTP, JSON: a.jsonLimits(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("gates.%s: %w", g.Route, err)
+	}
+	return l, nil
+}
+
+func (a *App) jsonLimits() strictjson.Limits {
+	j := a.Config.Ingress.JSON
+	return strictjson.Limits{Depth: j.Depth, Values: j.Values, StringBytes: int(j.String)}
+}
+
+func (a *App) rule(g config.Gate) fencepost.RouteRule {
+	return fencepost.RouteRule{
+		Route: g.Route, TrustSet: g.Trust, SignedTime: fencepost.SignedTimeNone, Window: a.Config.Replay,
+	}
+}
+
+func (a *App) gate(g config.Gate, l gate.Lane) *gate.Gate {
+	plan := g.Plan
+	action := gate.Source{URL: plan.Action.URL.String(), AllowHTTP: g.AllowHTTP}
+	if c := plan.Action.Credential; c != (config.Credential{}) {
+		action.Credential = func(context.Context) (string, fencepost.Secret, error) {
+			token, err := c.Token.Resolve(a.LookupEnv)
+			return c.Username, token, err
+		}
+	}
+	return &gate.Gate{
+		Name: gate.Name(g.Route), Rule: a.rule(g), Trust: a.trust[g.Trust], Lane: l,
+		Provider: string(g.Provider), RepositoryID: fmt.Sprint(g.Repository.ID),
+		Plan: gate.Plan{
+			Action: action, Commit: plan.Action.Commit, Program: plan.Program, SHA256: plan.SHA256,
+			Limits: runLimits(plan.Limits), ExternalVerification: plan.ExternalVerification,
+			Policy: policy(g.Content), Budgets: budgets(a.Config.Fetch),
+		},
+	}
+}
+
+func runLimits(l config.PlanLimits) runner.Limits {
+	return runner.Limits{
+		Wall: l.Wall, CPU: l.CPU, Memory: int64(l.Memory), Processes: l.Processes,
+		OpenFiles: l.OpenFiles, FileBytes: int64(l.FileSize),
+	}
+}
+
+func policy(c config.Content) gitfetch.Policy {
+	p := gitfetch.Policy{Symlinks: gitfetch.SymlinksRefuse, Gitlinks: gitfetch.GitlinksRefuse, Names: gitfetch.NamesPortable}
+	switch c.Symlinks {
+	case "as_data":
+		p.Symlinks = gitfetch.SymlinksAsData
+	case "inside":
+		p.Symlinks = gitfetch.SymlinksInside
+	}
+	if c.Gitlinks == "skip" {
+		p.Gitlinks = gitfetch.GitlinksSkip
+	}
+	if c.Names == "posix" {
+		p.Names = gitfetch.NamesPOSIX
+	}
+	return p
+}
+
+func budgets(f config.Fetch) gitfetch.Budgets {
+	return gitfetch.Budgets{
+		Connect: f.Connect, Idle: f.Idle, Total: f.Total, Redirects: f.Redirects,
+		WireBytes: int64(f.Wire), InflatedBytes: int64(f.Inflated), Objects: int64(f.Objects),
+		DeltaDepth: int64(f.DeltaChain), FileBytes: int64(f.File), Paths: int64(f.Entries),
+		PathDepth: f.Depth, ComponentBytes: int(f.Component), PathBytes: int(f.Path), OutputBytes: int64(f.Output),
+	}
+}
+
+func (a *App) openPool(gates []*gate.Gate) (err error) {
+	w := a.Config.Work
+	a.pool, err = gate.New(gate.Config{
+		Gates: gates, Queue: queue{a.inbox}, Ledger: a.ledger, Fetcher: gate.Fetching(a.fetch),
+		Runner: throttle{runner: a.runner, room: make(chan struct{}, a.Config.Runner.Concurrent)},
+		Store:  evidence{a.artifacts}, Notes: a.notebook, Standings: a.notebook,
+		Journal: a.journal, Alerts: alerts{a.alerts, a.Log}, Log: a.Log, Now: a.Now,
+		Limits: gate.Limits{
+			Workers: w.Workers, Lease: a.Config.Ledger.Lease, Attempts: w.Attempts, Backoff: w.Backoff, MaxBackoff: w.MaxBackoff,
+			PublishAttempts: a.Config.Provider.PublishAttempts, NotYetVisible: a.Config.Provider.NotYetVisible,
+			Drain: max(w.Drain, 1),
+		},
+	})
+	return err
+}
+
+func (a *App) openHealer(watched []gate.Watched) (err error) {
+	h := a.Config.Healing
+	a.healer, err = gate.NewHealer(gate.HealConfig{
+		Gates: watched, Standings: a.notebook, Alerts: alerts{a.alerts, a.Log}, Now: a.Now, Report: a.reportHealing,
+		Limits: gate.HealLimits{Interval: h.Interval, Lookback: h.Lookback, Redeliveries: h.Redeliveries},
+	})
+	return err
+}
+
+func (a *App) reportHealing(r gate.HealReport, err error) {
+	name := string(r.Gate)
+	if err != nil {
+		a.Log.Warn("missed deliveries could not be looked for", "gate", name, "reason", string(fencepost.ReasonOf(err)))
+		return
+	}
+	a.metrics.Missed(name, r.Unknown)
+	a.metrics.Redelivered(name, r.Asked)
+	if r.Unknown > 0 || r.Untaken > 0 {
+		a.Log.Warn("the provider has deliveries that are unknown here", "gate", name,
+			"open", r.Open, "unknown", r.Unknown, "untaken", r.Untaken, "asked_again", r.Asked, "missed", r.Missed)
+	}
+}
+
+// An admission is the part of a lane that ingress asks.
+type admission struct{ gate.Admitter }
+
+// Admit implements [ingress.Admission].
+func (a admission) Admit(h fencepost.Headers, body []byte) error {
+	_, err := a.Admitter.Admit(h, body)
+	return err
+}
+
+func (a *App) openIngress() error {
+	routes := make([]ingress.Route, len(a.Config.Gates))
+	sets := map[fencepost.RouteName]fencepost.TrustSetName{}
+	for i, g := range a.Config.Gates {
+		name := gate.Name(g.Route)
+		sets[g.Route] = g.Trust
+		routes[i] = ingress.Route{
+			Rule: a.rule(g), Verifier: a.trust[g.Trust], Headers: append(webhook.GitHub{}.Headers(), github.EventHeader),
+			Admission: admission{a.lanes[name]},
+			Recorder: &recorder{
+				inbox: a.inbox, ledger: a.ledger, journal: a.journal, gate: name, wake: a.pool.Wake, now: a.Now,
+			},
+		}
+	}
+	table, err := ingress.NewTable(webhook.Decoy{Work: mostAnchors(a.Config)}, routes...)
+	if err != nil {
+		return err
+	}
+	c := a.Config.Ingress
+	a.ingress, err = ingress.New(ingress.Options{
+		Table: table, Now: a.Now, Log: a.Log, Observer: observer{metrics: a.metrics, sets: sets, log: a.Log},
+		Config: ingress.Config{
+			MaxBody: int64(c.MaxBody), MaxHeaders: c.MaxHeaders, MaxHeaderBytes: int(c.MaxHeaderBytes),
+			BodyMemory: int64(c.BodyMemory), BodyWait: max(c.BodyWait, 1), MaxConnections: c.MaxConnections,
+			HeaderTimeout: c.HeaderTimeout, BodyTimeout: c.BodyTimeout, WriteTimeout: c.WriteTimeout,
+			IdleTimeout: c.IdleTimeout, RetryAfter: c.RetryAfter, Drain: max(c.Drain, 1),
+		},
+	})
+	return err
+}
+
+func (a *App) openOps() {
+	a.ops = ops.New(ops.Options{
+		Metrics: a.metrics, Health: ops.NewHealth(ops.HealthOptions{Now: a.Now}, a.checks()...),
+		Deliveries: a, Gates: a, Alerts: a, Artifacts: evidence{a.artifacts}, Figures: a,
+		Build: a.Build, Now: a.Now, Log: a.Log,
+	})
+}

@@ -1,0 +1,57 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fencepost/fencepost/internal/config"
+)
+
+// ErrRestart: the new configuration differs in more than keys, which only a
+// start can take over.
+var ErrRestart = errors.New("only keys can be changed without a restart")
+
+// Reload takes over the keys of a newly loaded configuration: new ones are
+// trusted and those that are gone are revoked, from the next look at a
+// request on. No request is dropped. Either all sets change or none; on an
+// error the old keys stay. Its error matches [ErrRestart] when something else
+// differs too.
+func (a *App) Reload(_ context.Context, next *config.Config) error {
+	if err := a.onlyKeysDiffer(next); err != nil {
+		return err
+	}
+	rings, err := keyrings(next, a.LookupEnv)
+	if err != nil {
+		return err
+	}
+	for name, ring := range rings {
+		a.trust[name].exchange(ring)
+	}
+	return nil
+}
+
+func (a *App) onlyKeysDiffer(next *config.Config) error {
+	now := a.Config
+	if len(now.Trust) != len(next.Trust) {
+		return fmt.Errorf("trust sets were added or removed: %w", ErrRestart)
+	}
+	for i := range now.Trust {
+		if now.Trust[i].Name != next.Trust[i].Name {
+			return fmt.Errorf("trust sets were added or removed: %w", ErrRestart)
+		}
+	}
+	if len(now.Gates) != len(next.Gates) {
+		return fmt.Errorf("gates were added or removed: %w", ErrRestart)
+	}
+	for i := range now.Gates {
+		if now.Gates[i].Route != next.Gates[i].Route || now.Gates[i].Digest != next.Gates[i].Digest {
+			return fmt.Errorf("the policy of gate %s changed: %w", now.Gates[i].Route, ErrRestart)
+		}
+	}
+	if now.DataDir != next.DataDir || now.Listen != next.Listen || now.OpsListen != next.OpsListen ||
+		now.Replay != next.Replay || now.Ledger != next.Ledger {
+		return fmt.Errorf("data_dir, listen, ops_listen, replay or ledger changed: %w", ErrRestart)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/config"
+	"github.com/fencepost/fencepost/webhook"
+)
+
+// A trust is a trust set whose keys can be exchanged while requests are being
+// verified. It is the verifier of every route that names the set.
+type trust struct {
+	// work is how many MACs a refusal costs, on every route and on none.
+	work int
+
+	mu   sync.RWMutex
+	keys *webhook.Keyring // guarded by mu
+}
+
+// Verify implements [fencepost.Verifier].
+func (t *trust) Verify(h fencepost.Headers, body []byte, received time.Time) (fencepost.Evidence, error) {
+	// Held over the whole look, so that no key is zeroed under it.
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return webhook.GitHub{Keys: t.keys, Work: t.work}.Verify(h, body, received)
+}
+
+// Trusts implements [gate.Trust].
+func (t *trust) Trusts(anchor fencepost.AnchorID) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.keys.Has(anchor)
+}
+
+// exchange puts new keys in the place of the old ones, which are zeroed.
+func (t *trust) exchange(keys *webhook.Keyring) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.keys != nil {
+		t.keys.Zero()
+	}
+	t.keys = keys
+}
+
+// keyrings resolves the secrets of every trust set. On an error, what was
+// resolved is zeroed.
+func keyrings(c *config.Config, env config.Lookup) (_ map[fencepost.TrustSetName]*webhook.Keyring, err error) {
+	rings := make(map[fencepost.TrustSetName]*webhook.Keyring, len(c.Trust))
+	defer func() {
+		if err != nil {
+			for _, ring := range rings {
+				ring.Zero()
+			}
+		}
+	}()
+	var faults []error
+	for _, set := range c.Trust {
+		anchors := make([]webhook.Anchor, 0, len(set.Anchors))
+		for _, a := range set.Anchors {
+			secret, err := a.Secret.Resolve(env)
+			if err != nil {
+				faults = append(faults, fmt.Errorf("trust.%s: key %s: %w", set.Name, a.ID, err))
+				continue
+			}
+			anchors = append(anchors, webhook.Anchor{ID: a.ID, Secret: secret, From: a.From, Until: a.Until})
+		}
+		if len(anchors) < len(set.Anchors) {
+			continue
+		}
+		ring, err := webhook.NewKeyring(set.Name, anchors...)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("trust.%s: %w", set.Name, err))
+			continue
+		}
+		rings[set.Name] = ring
+	}
+	return rings, errors.Join(faults...)
+}
+
+// mostAnchors is the size of the largest trust set.
+func mostAnchors(c *config.Config) int {
+	most := 1
+	for _, set := range c.Trust {
+		most = max(most, len(set.Anchors))
+	}
+	return most
+}
