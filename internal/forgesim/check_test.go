@@ -159,7 +159,7 @@ func TestARunIsChangedByItsAppAlone(t *testing.T) {
 
 func TestASuiteKeepsAThousandRunsOfAName(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newBench(t, func(c *forgesim.Config) { c.App.Events = []string{"push"} })
 	head := b.repo.Ref("refs/heads/main")
 	for i := range 1001 {
 		_, err := b.repo.CreateCheckRun(t.Context(), forgesim.NewCheckRun{Name: "c", HeadSHA: head, ExternalID: fmt.Sprint(i)})
