@@ -15,7 +15,7 @@ import (
 
 // A checkouts holds what an evaluation fetched, until its run has ended.
 type checkouts struct {
-	candidate, action *gitfetch.Checkout
+	candidate, action Checkout
 	// What was fetched, for the evidence; it outlives the files.
 	candidateTree    fencepost.TreeID
 	candidateParents []fencepost.CommitID
@@ -50,7 +50,7 @@ func sameSet(parents []fencepost.CommitID, a, b fencepost.CommitID) bool {
 	return len(parents) == 2 && a != b && slices.Contains(parents, a) && slices.Contains(parents, b)
 }
 
-func (e *evaluation) fetch(ctx context.Context, what string, s Source, id fencepost.CommitID) (*gitfetch.Checkout, error) {
+func (e *evaluation) fetch(ctx context.Context, what string, s Source, id fencepost.CommitID) (Checkout, error) {
 	began := e.pool.Now()
 	c, err := e.pool.Fetcher.Fetch(ctx, gitfetch.Request{
 		URL: s.URL, Commit: id, Credential: s.Credential, AllowHTTP: s.AllowHTTP,
@@ -79,7 +79,7 @@ func (e *evaluation) fetch(ctx context.Context, what string, s Source, id fencep
 // a pass. DESIGN §6
 func (e *evaluation) release() error {
 	var errs []error
-	for _, c := range []*gitfetch.Checkout{e.checked.candidate, e.checked.action} {
+	for _, c := range []Checkout{e.checked.candidate, e.checked.action} {
 		if c != nil {
 			errs = append(errs, c.Remove())
 		}

@@ -44,9 +44,33 @@ type Queue interface {
 	Done(ctx context.Context, t Ticket) error
 }
 
-// A Fetcher makes checkouts; [gitfetch.Workspace] is one.
+// A Checkout is a fetched tree; [gitfetch.Checkout] is one.
+type Checkout interface {
+	runner.Checkout
+	// Parents are the commit's, as its verified object names them.
+	Parents() []fencepost.CommitID
+	Stats() gitfetch.Stats
+	// Remove removes the files. Its error is one to alert on.
+	Remove() error
+}
+
+// A Fetcher makes checkouts. Its errors carry the reasons of package gitfetch.
 type Fetcher interface {
-	Fetch(ctx context.Context, r gitfetch.Request) (*gitfetch.Checkout, error)
+	Fetch(ctx context.Context, r gitfetch.Request) (Checkout, error)
+}
+
+// Fetching is the fetcher that makes its checkouts in a workspace.
+func Fetching(w *gitfetch.Workspace) Fetcher { return workspace{w} }
+
+type workspace struct{ *gitfetch.Workspace }
+
+// Fetch implements [Fetcher].
+func (w workspace) Fetch(ctx context.Context, r gitfetch.Request) (Checkout, error) {
+	c, err := w.Workspace.Fetch(ctx, r)
+	if err != nil {
+		return nil, err // never a nil checkout in an interface
+	}
+	return c, nil
 }
 
 // A Runner runs programs; [runner.Runner] is one.

@@ -69,7 +69,7 @@ type fetched struct {
 type runFacts struct {
 	Outcome     string                   `json:"outcome"`
 	Started     time.Time                `json:"started_at"`
-	Took        time.Duration            `json:"took_ns,format:nano"`
+	TookNS      int64                    `json:"took_ns"`
 	Exit        *int                     `json:"exit,omitempty"`
 	Protections []runner.ProtectionState `json:"protections"`
 	Request     exact                    `json:"request"`
@@ -147,7 +147,7 @@ func seenIn(s Snapshot) *seen {
 
 func factsOf(r runner.Record) *runFacts {
 	f := &runFacts{
-		Started: r.Started.UTC(), Took: r.Duration, Protections: r.Protections, Request: exactly(r.Request),
+		Started: r.Started.UTC(), TookNS: r.Duration.Nanoseconds(), Protections: r.Protections, Request: exactly(r.Request),
 	}
 	if r.Exit != nil {
 		f.Exit = &r.Exit.Status

@@ -64,23 +64,25 @@ func (t *tenure) current() fencepost.Lease {
 	return t.lease
 }
 
+// errDone is the cause for which the renewing ends when what it was for has.
+var errDone = errors.New("done")
+
 // during does something while the lease is renewed. What is done is cancelled
 // when the lease is lost, and has failed with [fencepost.ReasonLost] then,
 // whatever it says itself.
 func (t *tenure) during(ctx context.Context, now func() time.Time, do func(ctx context.Context) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	kept := make(chan error, 1)
+	ended := make(chan struct{})
 	go func() {
-		err := runner.Keep(inner, t, now)
-		cancel(err)
-		kept <- err
+		defer close(ended)
+		cancel(runner.Keep(inner, t, now))
 	}()
 	err := do(inner)
-	cancel(nil)
-	// The end of ctx itself makes a renewal fail, too.
-	if lost := <-kept; lost != nil && context.Cause(ctx) == nil {
-		return &fencepost.Error{Op: "keep lease", Reason: fencepost.ReasonLost, Err: lost}
+	// A renewal that this cuts off says nothing about the lease.
+	cancel(errDone)
+	<-ended
+	if cause := context.Cause(inner); cause != errDone && context.Cause(ctx) == nil {
+		return &fencepost.Error{Op: "keep lease", Reason: fencepost.ReasonLost, Err: cause}
 	}
 	return why(ctx, err)
 }

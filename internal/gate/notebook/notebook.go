@@ -41,8 +41,8 @@ var (
 
 // A note is a [gate.Note] as it is stored.
 type note struct {
-	Starts   int       `json:"starts,omitempty"`
-	Failures int       `json:"failures,omitempty"`
+	Starts   int       `json:"starts,omitzero"`
+	Failures int       `json:"failures,omitzero"`
 	Reason   string    `json:"reason,omitempty"`
 	Sent     time.Time `json:"sent,omitzero"`
 	Written  string    `json:"written,omitempty"`

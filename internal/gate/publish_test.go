@@ -1,0 +1,406 @@
+package gate_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/gate"
+)
+
+func unknown() error {
+	return &fencepost.Error{Op: "create", Reason: fencepost.ReasonProvider, Err: fmt.Errorf("%w: cut", gate.ErrUnknown)}
+}
+
+func notYet(r fencepost.Reason) error {
+	return &fencepost.Error{Op: "create", Reason: r, Err: fmt.Errorf("%w: 422", gate.ErrNotYet)}
+}
+
+// killAt runs a process that dies at the first call of that name, and waits
+// until its lease has lapsed.
+func (w *world) killAt(name string, before bool) {
+	w.t.Helper()
+	fate := &mortality{only: name, at: 1, before: before}
+	p := w.start(fate)
+	for range 600 {
+		time.Sleep(time.Second)
+		if fate.dead() {
+			break
+		}
+	}
+	if !fate.dead() {
+		w.t.Fatalf("never came to %s\n%s", name, w.journal)
+	}
+	p.end(w.t)
+	time.Sleep(2 * time.Minute)
+}
+
+func TestWhatIsStagedIsPublishedAfterARestart(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.deliver(7, w.provider.head.ID)
+		w.killAt("stage", false)
+		w.wantRuns()
+		w.program.set(func(p *program) { p.pass = false }) // a new run would block
+		w.run()
+		w.wantRuns("success")
+		if n := w.program.count(); n != 1 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}
+
+func TestWhatIsStagedIsNotPublishedOnceTheGateMoved(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		move func(p *provider)
+	}{
+		{"head", func(p *provider) { p.head = commit("44") }},
+		{"base", func(p *provider) { p.base = commit("55") }},
+		{"rule", func(p *provider) { p.rule++ }},
+		{"closed", func(p *provider) { p.state = fencepost.ReasonClosed }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				w.deliver(7, w.provider.head.ID)
+				w.killAt("stage", false)
+				w.provider.set(tc.move)
+				w.run()
+				w.wantRuns()
+				w.wantEnd(gate.KindEnded, fencepost.ReasonSuperseded)
+				if w.provider.creates != 0 {
+					t.Errorf("%d writes", w.provider.creates)
+				}
+			})
+		})
+	}
+}
+
+func TestAStagedFailureWithoutAGateStaysWithItsHead(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		move func(p *provider)
+		want []string
+	}{
+		{"base moved", func(p *provider) { p.base = commit("55") }, []string{"failure provider"}},
+		{"head moved", func(p *provider) { p.head = commit("44") }, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				w.limits.Attempts = 1
+				w.provider.onRefresh = func(int) error { return reasonError(fencepost.ReasonProvider) }
+				w.deliver(7, w.provider.head.ID)
+				p := w.start(nil)
+				time.Sleep(10 * time.Minute)
+				if !strings.Contains(w.journal.kinds(), "staged") || w.provider.creates != 0 {
+					t.Errorf("transcript %s, %d writes", w.journal.kinds(), w.provider.creates)
+				}
+				w.provider.set(func(p *provider) { p.onRefresh = nil; tc.move(p) })
+				w.settle()
+				p.end(t)
+				w.wantRuns(tc.want...)
+			})
+		})
+	}
+}
+
+func TestAGateThatCantBeReadKeepsTheResultStaged(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.deliver(7, w.provider.head.ID)
+		w.killAt("stage", false)
+		w.provider.set(func(p *provider) {
+			p.onRefresh = func(int) error { return reasonError(fencepost.ReasonProvider) }
+		})
+		p := w.start(nil)
+		time.Sleep(time.Hour)
+		w.wantRuns()
+		if w.queue.len() != 1 || w.provider.creates != 0 || !w.alerts.wasRaised("retries_exhausted:provider") {
+			t.Errorf("%d entries, %d writes, alerts %v", w.queue.len(), w.provider.creates, w.alerts.raised)
+		}
+		w.provider.set(func(p *provider) { p.onRefresh = nil })
+		w.settle()
+		p.end(t)
+		w.wantRuns("success")
+		if w.alerts.isOpen(gate.AlertRetriesExhausted) {
+			t.Errorf("open alerts %v", w.alerts.open)
+		}
+	})
+}
+
+func TestTwoWorkersWithOneStagedResultPublishItOnce(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.deliver(7, w.provider.head.ID)
+		w.killAt("stage", false)
+		one, two := w.start(nil), w.start(nil)
+		w.settle()
+		one.end(t)
+		two.end(t)
+		w.wantRuns("success")
+		if w.provider.creates != 1 {
+			t.Errorf("%d writes", w.provider.creates)
+		}
+	})
+}
+
+func TestALostAnswerIsLookedForNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		// lost says of a write whether it fails before or after it counts.
+		lost   func(n int) (before, after error)
+		hide   int
+		writes int
+	}{
+		{"taken", func(n int) (error, error) {
+			if n == 1 {
+				return nil, unknown()
+			}
+			return nil, nil
+		}, 0, 1},
+		{"taken, and lists lag behind", func(n int) (error, error) {
+			if n == 1 {
+				return nil, unknown()
+			}
+			return nil, nil
+		}, 3, 1},
+		{"not taken", func(n int) (error, error) {
+			if n == 1 {
+				return unknown(), nil
+			}
+			return nil, nil
+		}, 0, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				w.provider.onCreate = tc.lost
+				w.provider.onFind = func() error {
+					if w.provider.creates == 1 && tc.hide > 0 {
+						w.provider.hide = tc.hide
+						tc.hide = 0
+					}
+					return nil
+				}
+				w.deliver(7, w.provider.head.ID)
+				w.run()
+				w.wantRuns("success")
+				if w.provider.creates != tc.writes {
+					t.Errorf("%d writes, want %d", w.provider.creates, tc.writes)
+				}
+			})
+		})
+	}
+}
+
+func TestAKillAroundTheWriteLeavesOneResult(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{true, false} {
+		t.Run(fmt.Sprintf("before %v", before), func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				w.deliver(7, w.provider.head.ID)
+				w.killAt("create", before)
+				// Looked for more than once, since lists lag behind.
+				w.provider.set(func(p *provider) { p.hide = 2 })
+				w.run()
+				w.wantRuns("success")
+			})
+		})
+	}
+}
+
+func TestAfterTheProviderTookItOnlyCompleteIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	t.Run("shown", func(t *testing.T) {
+		t.Parallel()
+		inWorld(t, func(t *testing.T, w *world) {
+			w.deliver(7, w.provider.head.ID)
+			w.killAt("complete", true)
+			refreshes := w.provider.refreshes
+			// Another gate by now: what was published was for the one before.
+			w.provider.set(func(p *provider) { p.head = commit("44") })
+			w.run()
+			w.wantRuns("success")
+			w.wantEnd(gate.KindEnded, fencepost.ReasonNone)
+			if w.provider.refreshes != refreshes {
+				t.Errorf("%d refreshes more", w.provider.refreshes-refreshes)
+			}
+		})
+	})
+	t.Run("not shown any more", func(t *testing.T) {
+		t.Parallel()
+		inWorld(t, func(t *testing.T, w *world) {
+			w.deliver(7, w.provider.head.ID)
+			w.killAt("complete", true)
+			w.provider.set(func(p *provider) { p.results = nil })
+			p := w.start(nil)
+			time.Sleep(time.Hour)
+			p.end(t)
+			w.wantRuns()
+			if w.provider.creates != 1 || w.queue.len() != 1 || !w.alerts.isOpen(gate.AlertPublishConflict) {
+				t.Errorf("%d writes, %d entries, alerts %v", w.provider.creates, w.queue.len(), w.alerts.open)
+			}
+		})
+	})
+}
+
+func TestDuplicatesFailClosed(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.deliver(7, w.provider.head.ID)
+		w.killAt("stage", false)
+		w.provider.set(func(p *provider) { p.foreign = 2 })
+		p := w.start(nil)
+		time.Sleep(time.Hour)
+		w.wantRuns()
+		if w.provider.creates != 0 || !w.alerts.isOpen(gate.AlertPublishConflict) {
+			t.Errorf("%d writes, alerts %v", w.provider.creates, w.alerts.open)
+		}
+		p.end(t)
+	})
+}
+
+func TestACommitThatIsNotVisible(t *testing.T) {
+	t.Parallel()
+	t.Run("late", func(t *testing.T) {
+		t.Parallel()
+		inWorld(t, func(t *testing.T, w *world) {
+			until := time.Now().Add(30 * time.Second)
+			w.provider.onCreate = func(int) (error, error) {
+				if time.Now().Before(until) {
+					return notYet(fencepost.ReasonProvider), nil
+				}
+				return nil, nil
+			}
+			w.deliver(7, w.provider.head.ID)
+			w.run()
+			w.wantRuns("success")
+		})
+	})
+	t.Run("gone", func(t *testing.T) {
+		t.Parallel()
+		inWorld(t, func(t *testing.T, w *world) {
+			w.provider.onCreate = func(int) (error, error) { return notYet(fencepost.ReasonCommitGone), nil }
+			w.deliver(7, w.provider.head.ID)
+			w.run()
+			w.wantRuns()
+			w.wantEnd(gate.KindEnded, fencepost.ReasonCommitGone)
+			if !w.alerts.wasRaised("provider:commit_gone") {
+				t.Errorf("alerts %v", w.alerts.raised)
+			}
+		})
+	})
+}
+
+// TestAnyCrashLeavesOneResult kills the process at every call of every part,
+// before and after the call had its effect, and lets another one go on.
+func TestAnyCrashLeavesOneResult(t *testing.T) {
+	t.Parallel()
+	total := 0
+	inWorld(t, func(t *testing.T, w *world) {
+		w.deliver(7, w.provider.head.ID)
+		fate := &mortality{}
+		p := w.start(fate)
+		w.settle()
+		p.end(t)
+		total = fate.calls
+	})
+	if total < 15 {
+		t.Fatalf("%d calls in a whole evaluation", total)
+	}
+	for n := 1; n <= total; n++ {
+		for _, before := range []bool{true, false} {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.deliver(7, w.provider.head.ID)
+				fate := &mortality{at: n, before: before}
+				p := w.start(fate)
+				time.Sleep(5 * time.Minute)
+				p.end(t)
+				w.run()
+				if t.Failed() || len(w.provider.shown()) != 1 || w.provider.shown()[0].Conclusion != gate.Pass {
+					t.Errorf("killed at call %d (%s, before %v): shown %v\n%s", n, fate.died, before, w.provider.shown(), w.journal)
+				}
+				if w.queue.len() != 0 {
+					t.Errorf("killed at call %d (%s): %v left", n, fate.died, w.queue.left())
+				}
+			})
+		}
+	}
+}
+
+// TestAnyErrorOfAnyPartLeavesOneResult lets each call fail once, before or
+// after its effect, while the process lives on.
+func TestAnyErrorOfAnyPartLeavesOneResult(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"read", "note", "claim", "enter", "refresh", "fetch", "run", "renew", "put", "advance", "stage", "find", "create",
+		"complete", "forget", "done",
+	} {
+		for n := 1; n <= 3; n++ {
+			for _, before := range []bool{true, false} {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.deliver(7, w.provider.head.ID)
+					fate := &mortality{only: name, at: n, before: before, survives: true}
+					if name == "create" {
+						w.provider.onCreate = func(int) (error, error) { return nil, nil }
+					}
+					p := w.start(fate)
+					w.settle()
+					p.end(t)
+					got := w.provider.shown()
+					if len(got) != 1 || got[0].Conclusion != gate.Pass {
+						t.Errorf("%s %d failed, before %v: shown %v\n%s", name, n, before, got, w.journal)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestPublishingEndsBeforeItsLease(t *testing.T) {
+	t.Parallel()
+	for _, restarted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("restarted %v", restarted), func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				w.deliver(7, w.provider.head.ID)
+				if restarted {
+					w.killAt("stage", false)
+				}
+				var end time.Duration
+				w.provider.set(func(p *provider) {
+					p.inRefresh = func(ctx context.Context) {
+						if at, ok := ctx.Deadline(); ok {
+							end = time.Until(at)
+						}
+					}
+				})
+				w.run()
+				w.wantRuns("success")
+				if end <= 0 || end > time.Minute*7/8 {
+					t.Errorf("the gate was read with %v left", end)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsRememberedOfWhatIsDone(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		key := w.deliver(7, w.provider.head.ID)
+		w.run()
+		if note := w.note(key); note != (gate.Note{}) {
+			t.Errorf("note %+v", note)
+		}
+	})
+}
