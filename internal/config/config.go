@@ -25,8 +25,8 @@ type Config struct {
 	Trust []TrustSet
 	// Gates holds the gates in the order of their routes.
 	Gates []Gate
-	// Ingress, Inbox, Work, Provider, Fetch, Runner, Artifacts and Healing
-	// are bounds.
+	// Ingress, Inbox, Work, Provider, Fetch, Runner, Artifacts, Receipts and
+	// Healing are bounds.
 	Ingress   Ingress
 	Inbox     Inbox
 	Work      Work
@@ -34,6 +34,7 @@ type Config struct {
 	Fetch     Fetch
 	Runner    Runner
 	Artifacts Artifacts
+	Receipts  Receipts
 	Healing   Healing
 	// Alerts says where alerts go.
 	Alerts Alerts

@@ -92,8 +92,8 @@ func checkGate(t *testing.T, c *Config) {
 		Plan: Plan{
 			Action: Action{Commit: commit}, Program: "bin/check", SHA256: sum,
 			Limits: PlanLimits{
-				Wall: 75 * time.Second, CPU: 2 * time.Minute, Memory: GiB, Processes: 256,
-				FileSize: 64 * MiB, OpenFiles: 256,
+				Wall: 75 * time.Second, CPU: 3 * time.Minute, Memory: 512 * MiB, Processes: 64, OpenFiles: 256,
+				FileSize: 64 * MiB, Scratch: 128 * MiB, ScratchFiles: 8192, ProgramSize: 64 * MiB,
 			},
 		},
 		Content: Content{Symlinks: "as_data", Gitlinks: "skip", Names: "portable"},

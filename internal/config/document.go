@@ -52,6 +52,8 @@ type document struct {
 	Runner Runner `yaml:"runner"`
 	// Artifacts bounds the evidence store.
 	Artifacts Artifacts `yaml:"artifacts"`
+	// Receipts bounds the journal that tells what happened to each delivery.
+	Receipts Receipts `yaml:"receipts"`
 	// Healing is the slow loop that finds what the provider delivered, or
 	// has open, and this side doesn't know.
 	Healing Healing `yaml:"healing"`

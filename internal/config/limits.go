@@ -44,11 +44,17 @@ type Ingress struct {
 	MaxConnections int `yaml:"max_connections" default:"1024" min:"1" max:"100000"`
 	// HeaderTimeout is how long a client may take over the headers.
 	HeaderTimeout time.Duration `yaml:"header_timeout" default:"10s" min:"100ms" max:"5m"`
-	// BodyTimeout is how long it may take over the whole request.
+	// BodyTimeout is how long it may take over the body, from when there is
+	// room for it.
 	BodyTimeout time.Duration `yaml:"body_timeout" default:"30s" min:"100ms" max:"10m"`
-	// WriteTimeout is how long the answer may take, from the end of the
-	// headers.
-	WriteTimeout time.Duration `yaml:"write_timeout" default:"45s" min:"100ms" max:"15m"`
+	// StallTimeout is how long each 256 KiB of the body may take.
+	StallTimeout time.Duration `yaml:"stall_timeout" default:"10s" min:"100ms" max:"10m"`
+	// RecordTimeout is how long recording may take before the answer is 503;
+	// providers wait 5 to 10 s.
+	RecordTimeout time.Duration `yaml:"record_timeout" default:"8s" min:"100ms" max:"5m"`
+	// WriteTimeout is how long everything may take from the end of the
+	// headers to the end of the answer.
+	WriteTimeout time.Duration `yaml:"write_timeout" default:"60s" min:"100ms" max:"30m"`
 	// IdleTimeout is how long a connection may idle between requests.
 	IdleTimeout time.Duration `yaml:"idle_timeout" default:"60s" min:"1s" max:"10m"`
 	// RetryAfter is what a 503 tells the sender to wait.
@@ -79,6 +85,9 @@ type Inbox struct {
 	// Segment is the size of the files it is kept in, which are allocated
 	// ahead of use.
 	Segment ByteSize `yaml:"segment" default:"64MiB" min:"1MiB" max:"1GiB"`
+	// MinFree is what is left free on the file system for those who finish
+	// the work. Below it new deliveries are answered 503 full.
+	MinFree ByteSize `yaml:"min_free" default:"64MiB" min:"1MiB" max:"16TiB"`
 }
 
 // Work says how deliveries are worked off.
@@ -88,6 +97,12 @@ type Work struct {
 	// Attempts is how often an evaluation that gave no conclusion is begun
 	// anew, under new fences, before a failure is published.
 	Attempts int `yaml:"attempts" default:"5" min:"1" max:"50"`
+	// Starts is how often an evaluation is begun at all, those that a crash
+	// cut off included.
+	Starts int `yaml:"starts" default:"50" min:"1" max:"10000"`
+	// MaxAge is how long after its receipt a delivery that has become work is
+	// given up.
+	MaxAge time.Duration `yaml:"max_age" default:"72h" min:"1m" max:"720h"`
 	// Backoff is the pause after the first attempt; it doubles after each.
 	Backoff time.Duration `yaml:"backoff" default:"2s" min:"10ms" max:"10m"`
 	// MaxBackoff is where it stops doubling.
@@ -156,7 +171,7 @@ type Fetch struct {
 	// Path is the longest path, slashes included.
 	Path ByteSize `yaml:"path" default:"4096B" min:"1B" max:"4096B"`
 	// Links is the most symbolic links.
-	Links int64 `yaml:"links" default:"10000" min:"0" max:"10000000"`
+	Links int64 `yaml:"links" default:"10000" min:"1" max:"10000000"`
 	// Output is the most bytes written for the whole tree; one object may be
 	// many files.
 	Output ByteSize `yaml:"output" default:"1GiB" min:"1KiB" max:"256GiB"`
@@ -180,17 +195,23 @@ type PlanLimits struct {
 	// Wall is the time from its start to its end; then it is killed, and the
 	// run ends as timeout.
 	Wall time.Duration `yaml:"wall" default:"90s" min:"1s" max:"120s"`
-	// CPU is the processor time of all its processes.
-	CPU time.Duration `yaml:"cpu" default:"120s" min:"1s" max:"1h"`
+	// CPU is the processor time of each of its processes, in whole seconds.
+	CPU time.Duration `yaml:"cpu" default:"180s" min:"1s" max:"1h"`
 	// Memory is for all its processes together where the host has cgroups,
-	// and for each of them elsewhere.
-	Memory ByteSize `yaml:"memory" default:"1GiB" min:"16MiB" max:"1TiB"`
+	// its scratch directory included, and for each of them elsewhere.
+	Memory ByteSize `yaml:"memory" default:"512MiB" min:"16MiB" max:"1TiB"`
 	// Processes is the most processes and threads.
-	Processes int `yaml:"processes" default:"256" min:"1" max:"65536"`
+	Processes int `yaml:"processes" default:"64" min:"1" max:"4096"`
+	// OpenFiles is the most open files of each process.
+	OpenFiles int `yaml:"open_files" default:"256" min:"8" max:"65536"`
 	// FileSize is the largest file it may write.
 	FileSize ByteSize `yaml:"file_size" default:"64MiB" min:"2MiB" max:"64GiB"`
-	// OpenFiles is the most open files of each process.
-	OpenFiles int `yaml:"open_files" default:"256" min:"16" max:"1048576"`
+	// Scratch is the size of its scratch directory, which lives in memory.
+	Scratch ByteSize `yaml:"scratch" default:"128MiB" min:"4MiB" max:"64GiB"`
+	// ScratchFiles is the most files and directories in it.
+	ScratchFiles int64 `yaml:"scratch_files" default:"8192" min:"16" max:"10000000"`
+	// ProgramSize is the largest program.
+	ProgramSize ByteSize `yaml:"program_size" default:"64MiB" min:"1B" max:"4GiB"`
 }
 
 // Runner says how programs are confined.
@@ -220,15 +241,36 @@ type Artifacts struct {
 	Keep time.Duration `yaml:"keep" default:"720h" min:"1h" max:"87600h"`
 }
 
+// Receipts bounds the journal of what happened to each delivery, which
+// `deliveries` shows. Nothing depends on it.
+type Receipts struct {
+	// MaxTotal is the most bytes of it; the oldest go first.
+	MaxTotal ByteSize `yaml:"max_total" default:"256MiB" min:"1MiB" max:"1TiB"`
+	// Keep is how long it reaches back.
+	Keep time.Duration `yaml:"keep" default:"2160h" min:"1h" max:"87600h"`
+}
+
 // Healing bounds the loop that finds missed deliveries.
 type Healing struct {
-	// Interval is from the end of one round to the start of the next, with
-	// jitter.
+	// Interval is from one round to the next; up to a quarter less, by
+	// chance.
 	Interval time.Duration `yaml:"interval" default:"5m" min:"1s" max:"24h"`
+	// Timeout is that of one round of one gate.
+	Timeout time.Duration `yaml:"timeout" default:"2m" min:"1s" max:"1h"`
+	// Grace is how old a change must be before its delivery counts as
+	// missed.
+	Grace time.Duration `yaml:"grace" default:"2m" min:"1s" max:"24h"`
 	// Lookback is how far back the provider's delivery log is read.
 	Lookback time.Duration `yaml:"lookback" default:"72h" min:"1m" max:"168h"`
 	// Redeliveries is the most deliveries asked for anew in one round.
-	Redeliveries int `yaml:"redeliveries" default:"20" min:"0" max:"1000"`
+	Redeliveries int `yaml:"redeliveries" default:"20" min:"1" max:"1000"`
+	// Inspected is the most logged deliveries that are opened to find them.
+	Inspected int `yaml:"inspected" default:"100" min:"1" max:"10000"`
+	// Patience is how long one that was asked for may take before it is asked
+	// for again.
+	Patience time.Duration `yaml:"patience" default:"10m" min:"1s" max:"24h"`
+	// Asks is how often one is asked for.
+	Asks int `yaml:"asks" default:"3" min:"1" max:"100"`
 }
 
 // AlertLimits bound alerts.

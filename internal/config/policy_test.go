@@ -129,10 +129,13 @@ func TestPolicyDigestCoversEveryFieldOfAGate(t *testing.T) {
 		"verification":  plan("external_verification: true"),
 		"wall":          {"75s", "76s"},
 		"cpu":           plan("cpu: 61s"),
-		"memory":        plan("memory: 512MiB"),
+		"memory":        plan("memory: 511MiB"),
 		"processes":     plan("processes: 65"),
 		"file size":     plan("file_size: 32MiB"),
 		"open files":    plan("open_files: 100"),
+		"scratch":       plan("scratch: 64MiB"),
+		"scratch files": plan("scratch_files: 100"),
+		"program size":  plan("program_size: 1MiB"),
 		"allow_http":    gate("allow_http: true"),
 		"allow_private": gate("allow_private: true"),
 		"symlinks":      gate("content: {symlinks: inside}"),
@@ -176,5 +179,41 @@ func TestWarningsNameWhatIsProbablyNotMeant(t *testing.T) {
 		if !strings.HasPrefix(c.Warnings[i], w) {
 			t.Errorf("warning %d = %s, want %s", i, c.Warnings[i], w)
 		}
+	}
+}
+
+func TestBoundsMustMakeSenseTogether(t *testing.T) {
+	t.Parallel()
+	for section, want := range map[string]string{
+		"ingress: {body_memory: 1MiB}":                       "ingress.body_memory: must be at least ingress.max_body (25MiB), is 1MiB",
+		"ingress: {stall_timeout: 31s}":                      "ingress.stall_timeout: must be at most ingress.body_timeout (30s), is 31s",
+		"ingress: {write_timeout: 42s}":                      "ingress.write_timeout: must be at least body_wait, body_timeout and record_timeout together (43s), is 42s",
+		"inbox: {max_bytes: 26MiB, segment: 1MiB}":           "inbox.max_bytes: must be at least ingress.max_body and 2MiB (27MiB), is 26MiB",
+		"inbox: {max_bytes: 100MiB}":                         "inbox.max_bytes: must be at least two segments (128MiB), is 100MiB",
+		"work: {backoff: 10s, max_backoff: 9s}":              "work.max_backoff: must be at least work.backoff (10s), is 9s",
+		"work: {attempts: 20, starts: 19}":                   "work.starts: must be at least work.attempts (20), is 19",
+		"provider: {timeout: 31s}":                           "provider.timeout: must be at most half of ledger.lease (30s), is 31s",
+		"fetch: {connect: 50s, total: 40s}":                  "fetch.total: must be at least fetch.connect (50s), is 40s",
+		"fetch: {idle: 50s, total: 40s}":                     "fetch.total: must be at least fetch.idle (50s), is 40s",
+		"fetch: {inflated: 99MiB}":                           "fetch.inflated: must be at least fetch.file (100MiB), is 99MiB",
+		"fetch: {output: 99MiB}":                             "fetch.output: must be at least fetch.file (100MiB), is 99MiB",
+		"artifacts: {max_size: 4MiB, max_total: 3MiB}":       "artifacts.max_total: must be at least artifacts.max_size (4MiB), is 3MiB",
+		"alerts: {alertmanager: \"http://127.0.0.1:9093\"}":  "alerts.alertmanager: must be https, is http; where that is meant, such as on loopback, set alerts.allow_http: true",
+		"ledger: {lease: 1s}\nprovider: {timeout: 1m}":       "ledger.lease: must be 5s to 10m, is 1s",
+		"listen: 127.0.0.1:9000\nops_listen: localhost:9000": "ops_listen: has the port of listen",
+		"listen: \"[::1]:70000\"":                            "listen: must be an address with a port",
+		"runner: {system_dirs: [/usr, /usr/../etc]}":         "runner.system_dirs[1]: must be an absolute path",
+		"runner: {sandbox: sometimes}":                       "runner.sandbox: must be one of required, best_effort",
+		"fetch: {file: 9223372036854775807TiB}":              "fetch.file: must be a size with a unit",
+		"ledger: {lease: -5s}":                               "ledger.lease: must be a duration with a unit",
+		"ingress: {max_headers: 99999999999999999999999}":    "ingress.max_headers: must be a whole number in decimal digits",
+		"ingress: {max_headers: 1e3}":                        "ingress.max_headers: must be a whole number in decimal digits, without quotes",
+		"ingress: {json: {depth: 2}}":                        "ingress.json.depth: must be 4 to 1000, is 2",
+	} {
+		t.Run(section, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse("f.yaml", []byte(edit(t, whole, "trust:\n", section+"\ntrust:\n")))
+			wantFaults(t, err, []string{want})
+		})
 	}
 }

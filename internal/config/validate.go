@@ -60,7 +60,7 @@ func (v *validator) config(doc *document) {
 	c.Replay = fencepost.ReplayWindow{MaxSignedAge: doc.Replay.MaxSignedAge, MaxQueueAge: doc.Replay.MaxQueueAge}
 	c.Ledger, c.Ingress, c.Inbox, c.Work = doc.Ledger, doc.Ingress, doc.Inbox, doc.Work
 	c.Provider, c.Fetch, c.Runner = doc.Provider, doc.Fetch, doc.Runner
-	c.Artifacts, c.Healing = doc.Artifacts, doc.Healing
+	c.Artifacts, c.Receipts, c.Healing = doc.Artifacts, doc.Receipts, doc.Healing
 	c.Alerts = Alerts{Alertmanager: doc.Alerts.Alertmanager.url, AlertLimits: doc.Alerts.AlertLimits}
 	if doc.Database != "" {
 		v.refuse("database", "not yet supported in this version; leave it empty, and run one machine on data_dir")
@@ -97,16 +97,19 @@ func (v *validator) bounds() {
 	}{
 		{c.Ingress.BodyMemory < c.Ingress.MaxBody, "ingress.body_memory", "ingress.max_body",
 			fmt.Sprintf("must be at least ingress.max_body (%s), is %s", c.Ingress.MaxBody, c.Ingress.BodyMemory)},
-		{c.Ingress.BodyTimeout < c.Ingress.HeaderTimeout, "ingress.body_timeout", "ingress.header_timeout",
-			fmt.Sprintf("must be at least ingress.header_timeout (%s), is %s", c.Ingress.HeaderTimeout, c.Ingress.BodyTimeout)},
-		{c.Ingress.WriteTimeout < c.Ingress.BodyTimeout, "ingress.write_timeout", "ingress.body_timeout",
-			fmt.Sprintf("must be at least ingress.body_timeout (%s), is %s", c.Ingress.BodyTimeout, c.Ingress.WriteTimeout)},
-		{c.Inbox.Segment < c.Ingress.MaxBody+MiB, "inbox.segment", "ingress.max_body",
-			fmt.Sprintf("must be at least ingress.max_body and 1MiB for its headers (%s), is %s", c.Ingress.MaxBody+MiB, c.Inbox.Segment)},
+		{c.Ingress.StallTimeout > c.Ingress.BodyTimeout, "ingress.stall_timeout", "ingress.body_timeout",
+			fmt.Sprintf("must be at most ingress.body_timeout (%s), is %s", c.Ingress.BodyTimeout, c.Ingress.StallTimeout)},
+		{c.Ingress.WriteTimeout < c.Ingress.BodyWait+c.Ingress.BodyTimeout+c.Ingress.RecordTimeout, "ingress.write_timeout", "ingress.body_timeout",
+			fmt.Sprintf("must be at least body_wait, body_timeout and record_timeout together (%s), is %s",
+				c.Ingress.BodyWait+c.Ingress.BodyTimeout+c.Ingress.RecordTimeout, c.Ingress.WriteTimeout)},
+		{c.Inbox.MaxBytes < c.Ingress.MaxBody+2*MiB, "inbox.max_bytes", "ingress.max_body",
+			fmt.Sprintf("must be at least ingress.max_body and 2MiB (%s), is %s", c.Ingress.MaxBody+2*MiB, c.Inbox.MaxBytes)},
 		{c.Inbox.MaxBytes < 2*c.Inbox.Segment, "inbox.max_bytes", "inbox.segment",
 			fmt.Sprintf("must be at least two segments (%s), is %s", 2*c.Inbox.Segment, c.Inbox.MaxBytes)},
 		{c.Work.MaxBackoff < c.Work.Backoff, "work.max_backoff", "work.backoff",
 			fmt.Sprintf("must be at least work.backoff (%s), is %s", c.Work.Backoff, c.Work.MaxBackoff)},
+		{c.Work.Starts < c.Work.Attempts, "work.starts", "work.attempts",
+			fmt.Sprintf("must be at least work.attempts (%d), is %d", c.Work.Attempts, c.Work.Starts)},
 		{c.Provider.Timeout > c.Ledger.Lease/2, "provider.timeout", "ledger.lease",
 			fmt.Sprintf("must be at most half of ledger.lease (%s), is %s", c.Ledger.Lease/2, c.Provider.Timeout)},
 		{c.Fetch.Connect > c.Fetch.Total, "fetch.total", "fetch.connect",
