@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -221,5 +222,29 @@ func TestLoadNamesAMissingFile(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "fencepost.yaml"), env())
 	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "there is no such file; `fencepost init` writes") {
 		t.Fatalf("err = %v", err)
+	}
+}
+
+// TestNoFaultRepeatsAValue puts a secret in the place of each value of a
+// whole configuration in turn, as somebody may by mistake.
+func TestNoFaultRepeatsAValue(t *testing.T) {
+	t.Parallel()
+	const canary = "hunter2 CANARY"
+	values := regexp.MustCompile(`: ("[^"]*"|[^{}\[\],\s]+)`).FindAllStringSubmatchIndex(whole, -1)
+	if len(values) < 15 {
+		t.Fatalf("found %d values", len(values))
+	}
+	for _, v := range values {
+		for _, put := range []string{canary, `"` + canary + `\n"`, "{" + canary + ": x}", "[" + canary + "]"} {
+			text := whole[:v[2]] + put + whole[v[3]:]
+			_, err := Parse("f.yaml", []byte(text))
+			if err == nil {
+				continue // a value that may be anything, such as a check's name
+			}
+			// A key is named: that is how its place is found.
+			if !strings.HasPrefix(put, "{") && strings.Contains(err.Error(), "CANARY") {
+				t.Errorf("%s in the place of %s: the error repeats it:\n%s", put, whole[v[2]:v[3]], err)
+			}
+		}
 	}
 }
