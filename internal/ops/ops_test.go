@@ -298,6 +298,19 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if got, want := names(documented), names(served); !slices.Equal(got, want) {
 		t.Errorf("docs/metrics.md has\n%v\nserved are\n%v", got, want)
 	}
+	rules, err := os.ReadFile("../../deploy/prometheus/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := regexp.MustCompile(`fencepost_[a-z_]+`).FindAllString(string(rules), -1)
+	if len(used) < 8 {
+		t.Errorf("the alerting rules name only %v", used)
+	}
+	for _, name := range used {
+		if !slices.Contains(names(served), name) {
+			t.Errorf("the alerting rules name %s, which is not served", name)
+		}
+	}
 }
 
 func TestRunServesUntilItsContextEnds(t *testing.T) {
