@@ -89,9 +89,19 @@ func (w *watchdog) stop() { w.timer.Stop() }
 // causeOf returns why ctx ended where it did, and err otherwise.
 func causeOf(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
+		return stopped(ctx)
 	}
 	return err
+}
+
+// stopped returns why ctx ended: a budget, or the caller's own reason, which
+// says nothing about the server.
+func stopped(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if isBudget(cause) || errors.Is(cause, errHost) {
+		return cause
+	}
+	return &hostError{"stopped", cause}
 }
 
 // An answer is the body of one good answer, metered.
@@ -300,8 +310,11 @@ func (c *client) do(ctx context.Context, method string, at *url.URL, body []byte
 		return nil, err
 	}
 	resp, err := c.rt.RoundTrip(req)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("server closed the connection: %w", io.ErrUnexpectedEOF)
+	}
 	if err != nil {
-		return nil, causeOf(ctx, err)
+		return nil, fmt.Errorf("%s: %w", strings.ToLower(method), causeOf(ctx, err))
 	}
 	c.watch.progress()
 	return resp, nil

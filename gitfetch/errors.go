@@ -1,7 +1,6 @@
 package gitfetch
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,14 +16,15 @@ import (
 	"github.com/fencepost/fencepost/gitfetch/internal/pktline"
 )
 
-// Sentinels that errors of this package match. Every error of [Fetch],
-// [Workspace.Fetch] and [LsRefs] is also a [fencepost.Error], whose Reason is
+// Sentinels that errors of this package match. Every error is also a
+// [fencepost.Error], whose Reason is
 //
 //	content       the tree breaks a rule of the policy, or an object attacks SHA-1
 //	credential    the server wants another credential, or it could not be had
 //	rate_limited  the server asked us to wait
 //	acquisition   everything else about the server and what it sent
-//	unavailable   this machine: its disk, or the caller's own context ended
+//	tampered      a checkout was changed since
+//	unavailable   this machine, the request, or the caller's own context ended
 var (
 	// ErrRequest: a field of the request is not usable. Nothing was sent.
 	ErrRequest = errors.New("request not usable")
@@ -204,13 +204,13 @@ func reasonOf(err error) fencepost.Reason {
 	switch {
 	case errors.Is(err, ErrContent), errors.Is(err, ErrCollision):
 		return fencepost.ReasonContent
+	case errors.Is(err, ErrAltered):
+		return fencepost.ReasonTampered
 	case errors.Is(err, ErrCredential):
 		return fencepost.ReasonCredential
 	case errors.Is(err, ErrRateLimited):
 		return fencepost.ReasonRateLimited
-	case errors.Is(err, context.Canceled), errors.Is(err, errHost), errors.Is(err, ErrExists), errors.Is(err, ErrRequest):
-		return fencepost.ReasonUnavailable
-	case errors.Is(err, context.DeadlineExceeded) && !isBudget(err):
+	case errors.Is(err, errHost), errors.Is(err, ErrExists), errors.Is(err, ErrRequest), errors.Is(err, ErrRemoved):
 		return fencepost.ReasonUnavailable
 	}
 	return fencepost.ReasonAcquisition

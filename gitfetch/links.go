@@ -55,7 +55,7 @@ func checkLinks(ctx context.Context, p *plan, store *pack.Store, names Names) er
 			continue
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return stopped(ctx)
 		}
 		if rule := m.judge(int32(i)); rule != "" {
 			return &PathError{Path: clip(pathOf(p.nodes, int32(i))), Rule: rule}

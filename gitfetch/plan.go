@@ -160,7 +160,7 @@ func (p *planner) walk(ctx context.Context) error {
 			continue
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return stopped(ctx)
 		}
 		p.path = append(append(p.path, next.name...), '/')
 		if err := p.enter(i); err != nil {

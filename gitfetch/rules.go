@@ -20,7 +20,7 @@ type NameRule struct {
 // are asked. Beside them stand "duplicate" and, not under [NamesPOSIX],
 // "collision", which compare the names of one directory.
 //
-// docs/names.md shows this table; a test keeps the two alike.
+// docs/fetch.md shows this table; a test keeps the two alike.
 func NameRules() []NameRule {
 	var rules []NameRule
 	for _, r := range pathrule.Table() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"sync"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
@@ -46,33 +47,47 @@ type verifier struct {
 	ids []fencepost.ObjectID // each index is written by one goroutine
 }
 
-// verify lists the directories one after the other, has their files hashed
-// beside that, and then computes the trees from the leaves up.
+// verify hashes the files of the directories, some at a time, and then
+// computes the trees from the leaves up.
 func (v *verifier) verify(ctx context.Context, root *os.Root) error {
 	children := make(map[int32][]int32)
 	for i := 1; i < len(v.c.nodes); i++ {
 		parent := v.c.nodes[i].parent
 		children[parent] = append(children[parent], int32(i))
 	}
-	group, inner := errgroup.WithContext(ctx)
+	var group errgroup.Group
 	group.SetLimit(min(maxWriters, runtime.GOMAXPROCS(0)))
+	var first firstError
 	for i := range v.c.nodes {
 		if v.c.nodes[i].mode != object.Dir {
 			continue
 		}
-		if inner.Err() != nil {
-			break
-		}
 		dir := int32(i)
-		group.Go(func() error { return v.directory(inner, root, dir, children[dir]) })
+		group.Go(func() error {
+			first.set(dir, v.directory(ctx, root, dir, children[dir]))
+			return nil
+		})
 	}
-	if err := group.Wait(); err != nil {
+	if err := errors.Join(group.Wait(), first.err); err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	return v.trees(children)
+}
+
+// A firstError keeps the error of the directory that comes first, whichever
+// was found first.
+type firstError struct {
+	mu  sync.Mutex
+	dir int32
+	err error
+}
+
+func (f *firstError) set(dir int32, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil && (f.err == nil || dir < f.dir) {
+		f.dir, f.err = dir, err
+	}
 }
 
 // directory hashes the files of one directory, and refuses what else is in
@@ -94,10 +109,11 @@ func (v *verifier) directory(ctx context.Context, root *os.Root, i int32, childr
 	hasher := object.NewHasher()
 	for _, child := range children {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return stopped(ctx)
 		}
 		switch n := &v.c.nodes[child]; {
 		case n.mode == object.Dir:
+			err = v.kind(dir, child)
 		case n.mode == object.Gitlink:
 			v.ids[child] = n.id
 		case n.mode == object.Link && v.c.policy.Symlinks == SymlinksInside:
@@ -142,6 +158,18 @@ func (v *verifier) listing(dir *os.Root, i int32, children []int32) error {
 		if _, missing := want[v.c.nodes[child].name]; missing {
 			return v.altered(child, "missing")
 		}
+	}
+	return nil
+}
+
+// kind requires that a directory is one, and no link to one.
+func (v *verifier) kind(dir *os.Root, i int32) error {
+	info, err := dir.Lstat(v.c.nodes[i].name)
+	if err != nil {
+		return host("look at directory", err)
+	}
+	if !info.IsDir() {
+		return v.altered(i, "kind")
 	}
 	return nil
 }

@@ -107,14 +107,17 @@ func tryOwn(base string, root *os.Root) (*Workspace, error) {
 		return nil, errors.Join(err, removeIn(root, name))
 	}
 	taken, err := lock.TryLock(durable.Exclusive)
-	if taken && err == nil {
-		return &Workspace{base: base, name: name, lock: lock}, nil
+	switch {
+	case errors.Is(err, durable.ErrLockReplaced), err == nil && !taken:
+		// The sweeper removes what it found.
+		return nil, errors.Join(errSwept, lock.Close())
+	case err != nil:
+		return nil, errors.Join(err, lock.Close(), removeIn(root, name))
 	}
-	if err == nil {
-		err = errors.New("swept while it was made")
-	}
-	return nil, errors.Join(err, lock.Close(), removeIn(root, name))
+	return &Workspace{base: base, name: name, lock: lock}, nil
 }
+
+var errSwept = errors.New("swept while it was made")
 
 func randomName() string {
 	var b [randomBytes]byte
@@ -267,25 +270,40 @@ func Sweep(dir string) (Sweeping, error) {
 	return s, cleanupError(errors.Join(err, root.Close()))
 }
 
-// one looks at one workspace.
+// one looks at one workspace, and again where it changes under its eyes.
 func (s *Sweeping) one(base string, root *os.Root, name string) error {
-	info, err := root.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case !info.IsDir() || !ownedByUs(info):
-		s.Foreign++
-		return nil
+	var err error
+	for range lockTries {
+		var info fs.FileInfo
+		info, err = root.Lstat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case !info.IsDir() || !ownedByUs(info):
+			s.Foreign++
+			return nil
+		}
+		lock, openErr := durable.OS(base).OpenFile(path.Join(name, ownerFile), os.O_RDWR, 0)
+		switch {
+		case openErr == nil:
+			return s.owned(root, name, lock)
+		case !errors.Is(openErr, fs.ErrNotExist):
+			return openErr
+		}
+		// It is just being made, or removed, or was cut off in either:
+		// without its file it is empty, and whoever makes it will notice.
+		if err = root.Remove(name); err == nil {
+			s.Removed++
+			return nil
+		}
 	}
-	lock, err := durable.OS(base).OpenFile(path.Join(name, ownerFile), os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s.ownerless(root, name)
-	}
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// owned removes a workspace if its lock is free.
+func (s *Sweeping) owned(root *os.Root, name string, lock durable.File) error {
 	taken, err := lock.TryLock(durable.Exclusive)
 	switch {
 	case errors.Is(err, durable.ErrLockReplaced):
@@ -302,25 +320,6 @@ func (s *Sweeping) one(base string, root *os.Root, name string) error {
 	}
 	s.Removed++
 	return nil
-}
-
-// ownerless deals with a workspace that is just being made, just being
-// removed, or that was cut off in either: without its file it is empty, and
-// whoever makes it will notice.
-func (s *Sweeping) ownerless(root *os.Root, name string) error {
-	err := root.Remove(name)
-	if err == nil {
-		s.Removed++
-		return nil
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if _, statErr := root.Lstat(path.Join(name, ownerFile)); statErr == nil {
-		s.Alive++ // it was being made
-		return nil
-	}
-	return err
 }
 
 // adopt moves a finished tree from the workspace to its place, and makes a

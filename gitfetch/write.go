@@ -178,7 +178,7 @@ func (k *walker) flush(ctx context.Context, b *batch) error {
 		return nil
 	case <-ctx.Done():
 		b.dir.uses.Add(-1)
-		return context.Cause(ctx)
+		return stopped(ctx)
 	}
 }
 
@@ -195,7 +195,7 @@ func (k *walker) abandon() error {
 func (w *writer) writeBatch(ctx context.Context, b batch, buf []byte) error {
 	for _, i := range b.files {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return stopped(ctx)
 		}
 		if err := w.writeFile(b.dir.root, &w.plan.nodes[i], buf); err != nil {
 			return err
@@ -244,7 +244,7 @@ func (w *writer) writeLinks(ctx context.Context, root *os.Root) error {
 			continue
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return stopped(ctx)
 		}
 		target, err := w.store.Content(n.object, nil)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
+	"sync"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
@@ -84,10 +85,15 @@ func Seal(p []byte) []byte {
 	return append(p, sum[:]...)
 }
 
+// writers keeps the tables of compressors, which are large.
+var writers = sync.Pool{New: func() any { return zlib.NewWriter(nil) }}
+
 // Deflate returns p as one zlib stream.
 func Deflate(p []byte) []byte {
 	var buf bytes.Buffer
-	w := zlib.NewWriter(&buf)
+	w := writers.Get().(*zlib.Writer)
+	defer writers.Put(w)
+	w.Reset(&buf)
 	// A bytes.Buffer takes everything.
 	_, _ = w.Write(p)
 	_ = w.Close()

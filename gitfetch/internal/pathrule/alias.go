@@ -12,7 +12,7 @@ func hasControl(name string) bool {
 }
 
 func isDots(name string) bool {
-	folded := Fold(name)
+	folded := strings.TrimRight(Fold(name), " ")
 	return folded == "." || folded == ".."
 }
 
