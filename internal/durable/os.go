@@ -9,23 +9,37 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
 // OS returns the tree below dir of the real file system. dir need not exist
 // until it is used.
-func OS(dir string) FS { return osFS{dir} }
+func OS(dir string) FS { return &osFS{dir: dir} }
 
-type osFS struct{ dir string }
+type osFS struct {
+	dir string
 
-func (o osFS) at(op, name string) (string, error) {
+	// mount is what the mount table says of dir, looked up once: it is asked
+	// for at every sync.
+	mountOnce sync.Once
+	mount     mount
+}
+
+// A mount is what can be told of a file system by its mount alone.
+type mount struct {
+	durability Durability
+	note       string
+}
+
+func (o *osFS) at(op, name string) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
 	return filepath.Join(o.dir, filepath.FromSlash(name)), nil
 }
 
-func (o osFS) at2(op, a, b string) (string, string, error) {
+func (o *osFS) at2(op, a, b string) (string, string, error) {
 	a, err := o.at(op, a)
 	if err != nil {
 		return "", "", err
@@ -44,7 +58,7 @@ func notSelf(op string, names ...string) error {
 
 // OpenFile implements [FS] by open(2), always with O_CLOEXEC: a child must
 // not keep the lock of a dead parent.
-func (o osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+func (o *osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	full, err := o.at("open", name)
 	if err != nil {
 		return nil, err
@@ -60,7 +74,7 @@ func (o osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 }
 
 // Mkdir implements [FS] by mkdir(2).
-func (o osFS) Mkdir(name string, perm fs.FileMode) error {
+func (o *osFS) Mkdir(name string, perm fs.FileMode) error {
 	full, err := o.at("mkdir", name)
 	if err != nil {
 		return err
@@ -69,7 +83,7 @@ func (o osFS) Mkdir(name string, perm fs.FileMode) error {
 }
 
 // Rename implements [FS] by rename(2).
-func (o osFS) Rename(oldName, newName string) error {
+func (o *osFS) Rename(oldName, newName string) error {
 	from, to, err := o.at2("rename", oldName, newName)
 	if err := errors.Join(err, notSelf("rename", oldName, newName)); err != nil {
 		return err
@@ -78,7 +92,7 @@ func (o osFS) Rename(oldName, newName string) error {
 }
 
 // Link implements [FS] by link(2).
-func (o osFS) Link(oldName, newName string) error {
+func (o *osFS) Link(oldName, newName string) error {
 	from, to, err := o.at2("link", oldName, newName)
 	if err := errors.Join(err, notSelf("link", oldName, newName)); err != nil {
 		return err
@@ -95,7 +109,7 @@ func linkCause(err error) error {
 }
 
 // Remove implements [FS] by unlink(2) and rmdir(2).
-func (o osFS) Remove(name string) error {
+func (o *osFS) Remove(name string) error {
 	full, err := o.at("remove", name)
 	if err := errors.Join(err, notSelf("remove", name)); err != nil {
 		return err
@@ -105,7 +119,7 @@ func (o osFS) Remove(name string) error {
 
 // ReadDir implements [FS]. A name that vanishes while the directory is read
 // is left out.
-func (o osFS) ReadDir(name string) ([]Info, error) {
+func (o *osFS) ReadDir(name string) ([]Info, error) {
 	full, err := o.at("readdir", name)
 	if err != nil {
 		return nil, err
@@ -130,7 +144,7 @@ func (o osFS) ReadDir(name string) ([]Info, error) {
 }
 
 // Stat implements [FS] by stat(2).
-func (o osFS) Stat(name string) (Info, error) {
+func (o *osFS) Stat(name string) (Info, error) {
 	full, err := o.at("stat", name)
 	if err != nil {
 		return Info{}, err
@@ -151,7 +165,7 @@ func infoOf(fi fs.FileInfo) Info {
 }
 
 // SyncDir implements [FS] by fsync(2) of the directory.
-func (o osFS) SyncDir(name string) error {
+func (o *osFS) SyncDir(name string) error {
 	full, err := o.at("syncdir", name)
 	if err != nil {
 		return err
@@ -160,10 +174,14 @@ func (o osFS) SyncDir(name string) error {
 }
 
 // Volume implements [FS] by statfs(2).
-func (o osFS) Volume() (Volume, error) {
+func (o *osFS) Volume() (Volume, error) {
 	v, err := volumeOf(o.dir)
 	if err != nil {
 		return Volume{}, opError("statfs", ".", err)
+	}
+	if v.Durability == 0 {
+		o.mountOnce.Do(func() { o.mount = mountOf(o.dir) })
+		v.Durability, v.Note = o.mount.durability, o.mount.note
 	}
 	return v, nil
 }

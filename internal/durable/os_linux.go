@@ -100,6 +100,7 @@ var volumes = map[int64]struct {
 	unix.RAMFS_MAGIC:       {"ramfs", Volatile},
 }
 
+// volumeOf leaves Durability 0 where the mount has to be looked at.
 func volumeOf(dir string) (Volume, error) {
 	var st unix.Statfs_t
 	for {
@@ -113,39 +114,41 @@ func volumeOf(dir string) (Volume, error) {
 	}
 	block := int64(st.Bsize) //nolint:unconvert // int32 on some architectures
 	v := Volume{
-		Type:       fmt.Sprintf("%#x", uint32(st.Type)),
 		Durability: Unsuitable,
 		Free:       int64(st.Bavail) * block,
 		Total:      int64(st.Blocks) * block,
 		ReadOnly:   st.Flags&unix.ST_RDONLY != 0,
 	}
 	magic := int64(uint32(st.Type))
-	if magic == unix.OVERLAYFS_SUPER_MAGIC {
-		v.Type = "overlay"
-		v.Durability, v.Note = overlay(dir)
-		return v, nil
-	}
-	if known, ok := volumes[magic]; ok {
+	switch known, ok := volumes[magic]; {
+	case ok:
 		v.Type, v.Durability = known.name, known.durability
+	case magic == unix.OVERLAYFS_SUPER_MAGIC:
+		v.Type, v.Durability = "overlay", 0
+	default:
+		v.Type = fmt.Sprintf("%#x", magic)
 	}
 	return v, nil
 }
 
-// overlay tells a volatile overlay, whose syncs do nothing, from one that
+// mountOf tells a volatile overlay, whose syncs do nothing, from one that
 // passes them on to the file system below.
-func overlay(dir string) (Durability, string) {
+func mountOf(dir string) mount {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return Unsuitable, "the overlay's mount options can't be read"
+		return mount{Unsuitable, "the overlay's mount options can't be read"}
 	}
 	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
 	if err != nil {
-		return Unsuitable, "the directory's absolute path can't be told"
+		return mount{Unsuitable, "the directory's own path can't be told"}
 	}
 	if isVolatileMount(info, abs) {
-		return Volatile, "the overlay is mounted volatile"
+		return mount{Volatile, "the overlay is mounted volatile"}
 	}
-	return Durable, "an overlay is as durable as the file system below it; a volume of its own is better"
+	return mount{Durable, "an overlay is as durable as the file system below it; a volume of its own is better"}
 }
 
 // isVolatileMount looks up the mount that holds path in the text of

@@ -16,3 +16,6 @@ func writeEach(f *os.File, parts [][]byte, off int64) (int, error) {
 	}
 	return total, nil
 }
+
+// mountOf is not asked here: every file system is known by its name.
+func mountOf(string) mount { return mount{durability: Unsuitable} }

@@ -35,6 +35,7 @@ type Root struct {
 	health   File
 	poison   atomic.Pointer[PoisonedError]
 	poisonMu sync.Mutex // one mark is made
+	sectors  sync.Pool  // to read the mark into: it is read at every sync
 }
 
 // OpenRoot opens the root of fsys, which must exist. It makes the health file
@@ -48,8 +49,15 @@ func OpenRoot(fsys FS) (*Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open root: %w", err)
 	}
-	r := &Root{fsys: fsys, health: health}
-	if err := r.look(); err != nil {
+	r := &Root{
+		fsys: fsys, health: health,
+		sectors: sync.Pool{New: func() any { return new([healthSize]byte) }},
+	}
+	err = r.look()
+	if _, missing := fsys.Stat(PoisonName); missing == nil && err == nil {
+		err = r.set(&PoisonedError{Op: "mark", Err: fmt.Errorf("a sync failed: see %s", PoisonName)})
+	}
+	if err != nil {
 		return nil, errors.Join(err, health.Close())
 	}
 	return r, nil
@@ -85,8 +93,8 @@ func (r *Root) Err() error {
 	return nil
 }
 
-// Check is Err after a look at the marks of other processes and at the file
-// system.
+// Check is Err after a look at the mark of other processes and at the file
+// system. It costs two system calls.
 func (r *Root) Check() error {
 	if err := r.Err(); err != nil {
 		return err
@@ -98,7 +106,8 @@ func (r *Root) Check() error {
 // read-only, which ext4 does when its journal fails, and after which a sync
 // in another process may succeed.
 func (r *Root) look() error {
-	var b [healthSize]byte
+	b := r.sectors.Get().(*[healthSize]byte)
+	defer r.sectors.Put(b)
 	n, err := r.health.ReadAt(b[:], 0)
 	if err != nil && err != io.EOF {
 		return r.Poison("read mark", err)
@@ -106,9 +115,6 @@ func (r *Root) look() error {
 	if n > 0 && b[0] != healthy {
 		text := string(bytes.TrimRight(b[1:n], "\x00"))
 		return r.set(&PoisonedError{Op: "mark", Err: fmt.Errorf("a sync failed: %s", text)})
-	}
-	if _, err := r.fsys.Stat(PoisonName); err == nil {
-		return r.set(&PoisonedError{Op: "mark", Err: fmt.Errorf("a sync failed: see %s", PoisonName)})
 	}
 	v, err := r.fsys.Volume()
 	if err != nil {

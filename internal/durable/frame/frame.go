@@ -172,3 +172,31 @@ func (s Seed) verify(h header, b []byte) error {
 	}
 	return nil
 }
+
+// Decode reads the one frame that b holds, which stands at offset in its
+// segment. It checks the frame's own bytes, not its place in the chain. The
+// payload is part of b. Its error matches [ErrBad].
+func (s Seed) Decode(b []byte, offset int64) (Frame, error) {
+	if len(b) < HeaderSize {
+		return Frame{}, &badError{"shorter than a header"}
+	}
+	h, err := parseHeader(b, offset, MaxPayload)
+	if err != nil {
+		return Frame{}, err
+	}
+	if int64(len(b)) != Size(int(h.length)-HeaderSize) {
+		return Frame{}, &badError{"length"}
+	}
+	if err := s.verify(h, b); err != nil {
+		return Frame{}, err
+	}
+	return h.frame(b, offset), nil
+}
+
+// frame is the frame of a header whose checksum was verified.
+func (h header) frame(b []byte, offset int64) Frame {
+	return Frame{
+		Type: h.typ, Flags: h.flags, Synced: h.synced,
+		Payload: b[HeaderSize:h.length], Offset: offset, LSN: h.lsn,
+	}
+}

@@ -127,10 +127,7 @@ func (r *Reader) frame(offset int64) (Frame, header, error) {
 	if err := r.seed.verify(h, b); err != nil {
 		return Frame{}, header{}, err
 	}
-	return Frame{
-		Type: h.typ, Flags: h.flags, Synced: h.synced,
-		Payload: b[HeaderSize:h.length], Offset: offset, LSN: h.lsn,
-	}, h, nil
+	return h.frame(b, offset), h, nil
 }
 
 // bytes returns n bytes from offset on, fewer at the end of the segment. They

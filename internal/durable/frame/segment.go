@@ -132,6 +132,10 @@ func ReadHeader(f durable.File, file string, log Log, segment uint64) (Header, e
 // whole segment under name, or none; after a nil error it is there. The
 // segment before must be synced already, up to h.Prev.End.
 //
+// After an error the segment may be there all the same, and seals the one
+// before: nothing may be appended to that until Install has succeeded, with
+// the same header, or the log would end before what was appended.
+//
 //	write header, sync        the file is a whole segment
 //	rename temp to name
 //	sync the directory        the name is durable: frames may follow

@@ -1,0 +1,588 @@
+package inbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/durable"
+	"github.com/fencepost/fencepost/internal/durable/crashfs"
+	"github.com/fencepost/fencepost/internal/durable/frame"
+)
+
+// A witness is what the world outside knows of an inbox: what was answered
+// and what was done.
+type witness struct {
+	t testing.TB
+	d *crashfs.Disk
+	// sent holds the body of every request that was ever sent, acked those
+	// that were answered and not done since.
+	sent, acked map[fencepost.DeliveryKey]string
+	// buried are those whose done mark is certainly durable.
+	buried map[fencepost.DeliveryKey]bool
+	dug    []fencepost.DeliveryKey // done, mark not known to be durable
+}
+
+func newWitness(t testing.TB, d *crashfs.Disk) *witness {
+	return &witness{
+		t: t, d: d,
+		sent:   map[fencepost.DeliveryKey]string{},
+		acked:  map[fencepost.DeliveryKey]string{},
+		buried: map[fencepost.DeliveryKey]bool{},
+	}
+}
+
+func (w *witness) record(b *Inbox, m mail) error {
+	d := m.accepted(w.t)
+	w.sent[d.Key()] = string(m.body)
+	delete(w.buried, d.Key()) // it may come back from now on
+	outcome, err := b.Record(context.WithoutCancel(w.t.Context()), d, headers, m.body)
+	if w.d.Crashed() {
+		return errors.Join(err, crashfs.ErrCrashed) // nobody heard the answer
+	}
+	if err == nil && outcome != Conflict {
+		w.acked[d.Key()] = string(m.body)
+	}
+	return err
+}
+
+// finish takes one item and is done with it.
+func (w *witness) finish(b *Inbox) error {
+	if s := b.Stats(); s.Entries == s.Leased {
+		return nil
+	}
+	ctx := context.WithoutCancel(w.t.Context())
+	item, err := b.Next(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := b.Read(ctx, item.ID)
+	if err != nil {
+		return errors.Join(err, b.Release(item.ID))
+	}
+	if string(r.Body) != w.sent[item.Key] {
+		w.t.Errorf("%v reads %q, was sent as %q", item.Key, r.Body, w.sent[item.Key])
+	}
+	if err := b.Done(item.ID, fencepost.ReasonSuperseded); err != nil {
+		return err
+	}
+	delete(w.acked, item.Key)
+	w.dug = append(w.dug, item.Key)
+	return nil
+}
+
+func (w *witness) tidy(b *Inbox) error {
+	dug := w.dug
+	if err := b.tidy(context.WithoutCancel(w.t.Context())); err != nil || w.d.Crashed() {
+		return errors.Join(err, crashfs.ErrCrashed)
+	}
+	b.own.qmu.Lock()
+	waiting := len(b.own.marks)
+	b.own.qmu.Unlock()
+	if waiting == 0 {
+		for _, key := range dug {
+			w.buried[key] = true
+		}
+		w.dug = nil
+	}
+	return nil
+}
+
+// script is a life of an inbox that reaches every kind of call: rotation,
+// large entries, repeats, marks, moving, removal, closing, reopening.
+func script(w *witness, p *crashfs.Process) (err error) {
+	body := func(i uint64, size int) mail {
+		return mail{id: i, body: bytes.Repeat(fmt.Appendf(nil, "%d.", i), size)}
+	}
+	cfg := small
+	cfg.MaxBytes = 8 * minSegment
+	ctx := context.WithoutCancel(w.t.Context())
+	id := uint64(0)
+	for life := range 2 {
+		b, err := Open(ctx, p, cfg)
+		if err != nil {
+			return err
+		}
+		steps := []func() error{
+			func() error { return w.record(b, body(id, 10)) },
+			func() error { return w.record(b, body(id, 10)) }, // the first of these stays for ever
+			func() error { return w.record(b, body(id, 2500)) },
+			func() error { return w.finish(b) },
+			func() error { return w.tidy(b) },
+			func() error {
+				m := body(900, 10)
+				m.at = epoch.Add(time.Duration(life) * time.Minute)
+				m.signed = m.at
+				return w.record(b, m) // in the second life a longer repeat
+			},
+			func() error { return w.record(b, body(id, 1500)) },
+			func() error { return w.record(b, body(id, 6000)) }, // larger than a segment
+			func() error { return w.finish(b) },
+			func() error { return w.finish(b) },
+			func() error { return w.tidy(b) },
+			func() error { return w.record(b, body(id, 2000)) },
+			func() error { return w.finish(b) },
+			func() error { return w.tidy(b) },
+		}
+		for _, step := range steps {
+			id++
+			if e := step(); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+		if e := b.Close(); e != nil {
+			err = errors.Join(err, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check opens what is left and holds it against what the world knows.
+func (w *witness) check(d *crashfs.Disk) error {
+	ctx := context.WithoutCancel(w.t.Context())
+	p := d.Process()
+	b, err := Open(ctx, p, small)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	if err := b.Health(); err != nil {
+		return fmt.Errorf("false alarm: %w", err)
+	}
+	held, err := w.contents(b)
+	if err != nil {
+		return err
+	}
+	for key, body := range w.acked {
+		if held[key] != body {
+			return fmt.Errorf("%v was acknowledged and is lost", key)
+		}
+	}
+	for key := range held {
+		if w.buried[key] {
+			return fmt.Errorf("%v was done, durably, and came back", key)
+		}
+	}
+	// What was recovered is on stable storage by now.
+	again, err := Open(ctx, d.After(crashfs.LoseAll).Process(), small)
+	if err != nil {
+		return fmt.Errorf("open again: %w", err)
+	}
+	if got := again.Stats().Entries; got != len(held) {
+		return fmt.Errorf("%d entries were recovered, %d after another crash", len(held), got)
+	}
+	// And life goes on.
+	m := mail{id: 77777, body: text("new")}
+	if o, err := b.Record(ctx, m.accepted(w.t), headers, m.body); err != nil || o != Accepted {
+		return fmt.Errorf("record after recovery: %v, %w", o, err)
+	}
+	return errors.Join(b.tidy(ctx), b.Close(), again.Close(), b.Health())
+}
+
+// contents reads all entries, and leaves them handed out.
+func (w *witness) contents(b *Inbox) (map[fencepost.DeliveryKey]string, error) {
+	ctx := context.WithoutCancel(w.t.Context())
+	held := map[fencepost.DeliveryKey]string{}
+	for s := b.Stats(); s.Entries > s.Leased; s = b.Stats() {
+		item, err := b.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r, err := b.Read(ctx, item.ID)
+		if err != nil {
+			return nil, err
+		}
+		if body, ok := w.sent[item.Key]; !ok || body != string(r.Body) || r.Headers.Digest() != headers.Digest() {
+			return nil, fmt.Errorf("%v reads %.40q, was sent as %.40q", item.Key, r.Body, body)
+		}
+		if _, twice := held[item.Key]; twice {
+			return nil, fmt.Errorf("%v was handed out twice", item.Key)
+		}
+		held[item.Key] = string(r.Body)
+	}
+	return held, nil
+}
+
+func TestNothingAcknowledgedIsLostByACrashAtAnyCall(t *testing.T) {
+	t.Parallel()
+	dry := crashfs.New(crashfs.Options{})
+	ops := map[int]crashfs.Op{}
+	dry.Plan(func(c crashfs.Call) crashfs.Fault { ops[c.N] = c.Op; return crashfs.Fault{} })
+	w := newWitness(t, dry)
+	must(t, script(w, dry.Process()))
+	if len(w.acked) < 4 || len(w.buried) < 2 {
+		t.Fatalf("the script leaves %d entries and %d done: too little to lose", len(w.acked), len(w.buried))
+	}
+	states := 0
+	for n := 1; n <= len(ops); n++ {
+		if !ops[n].Changes() && n%7 != 0 {
+			continue // as the call before it, but for what was answered
+		}
+		whens := []struct {
+			when crashfs.When
+			keep int
+		}{{crashfs.Before, 0}, {crashfs.After, 0}}
+		if ops[n] == crashfs.OpWrite {
+			for _, keep := range []int{1, 511, 513, 1100, 4097} {
+				whens = append(whens, struct {
+					when crashfs.When
+					keep int
+				}{crashfs.Inside, keep})
+			}
+		}
+		for _, at := range whens {
+			d := crashfs.New(crashfs.Options{})
+			d.Plan(crashfs.CrashAt(n, at.when, at.keep))
+			w := newWitness(t, d)
+			if err := script(w, d.Process()); !errors.Is(err, crashfs.ErrCrashed) {
+				t.Fatalf("call %d (%s): %v, want ErrCrashed", n, ops[n], err)
+			}
+			for i, policy := range policies(d) {
+				states++
+				if err := w.check(d.After(policy)); err != nil {
+					t.Fatalf("crash %d at call %d (%s), keep %d, policy %d: %v", at.when, n, ops[n], at.keep, i, err)
+				}
+			}
+		}
+	}
+	t.Logf("%d crash states", states)
+}
+
+// policies are ways to lose what was not synced.
+func policies(d *crashfs.Disk) []crashfs.Policy {
+	all := []crashfs.Policy{crashfs.LoseAll, crashfs.KeepAll}
+	n := d.Unsynced()
+	for i := 0; i < n; i += 1 + n/4 {
+		all = append(all, crashfs.LoseOne(i), crashfs.KeepOne(i))
+	}
+	for seed := range uint64(3) {
+		all = append(all, crashfs.Random(seed))
+	}
+	return all
+}
+
+func TestNoFaultAtAnyCallLosesWhatWasAcknowledged(t *testing.T) {
+	t.Parallel()
+	dry := crashfs.New(crashfs.Options{})
+	ops := map[int]crashfs.Op{}
+	dry.Plan(func(c crashfs.Call) crashfs.Fault { ops[c.N] = c.Op; return crashfs.Fault{} })
+	must(t, script(newWitness(t, dry), dry.Process()))
+	eio := errors.New("input/output error")
+	lostAnswer := func(n int) crashfs.Plan {
+		return func(c crashfs.Call) crashfs.Fault {
+			if c.N != n {
+				return crashfs.Fault{}
+			}
+			return crashfs.Fault{Err: eio, Done: true}
+		}
+	}
+	short := func(n int) crashfs.Plan {
+		return func(c crashfs.Call) crashfs.Fault {
+			if c.N != n {
+				return crashfs.Fault{}
+			}
+			return crashfs.Fault{Err: eio, Keep: 700}
+		}
+	}
+	plans := map[string]func(n int) crashfs.Plan{
+		"EIO once":         func(n int) crashfs.Plan { return crashfs.FailAt(n, eio) },
+		"EIO from then on": func(n int) crashfs.Plan { return crashfs.FailFrom(n, eio) },
+		"ENOSPC once":      func(n int) crashfs.Plan { return crashfs.FailAt(n, durable.ErrNoSpace) },
+		"answer lost":      lostAnswer,
+		"short write":      short,
+	}
+	for name, plan := range plans {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for n := 1; n <= len(ops); n++ {
+				if !ops[n].Changes() && n%5 != 0 {
+					continue // most are looks at the poison mark
+				}
+				d := crashfs.New(crashfs.Options{})
+				d.Plan(plan(n))
+				w := newWitness(t, d)
+				p := d.Process()
+				_ = script(w, p) // whatever failed was not acknowledged
+				d.Plan(nil)
+				d.Crash()
+				for _, policy := range []crashfs.Policy{crashfs.LoseAll, crashfs.KeepAll} {
+					after := d.After(policy)
+					if err := durable.ClearPoison(after.Process()); err != nil {
+						t.Fatal(err)
+					}
+					if err := w.check(after); err != nil {
+						t.Fatalf("fault at call %d: %v", n, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// damagedInbox is a closed inbox over several segments, and where in the last
+// of them its last entry ends: from there on stands the evidence that it was
+// synced.
+func damagedInbox(t testing.TB) (*crashfs.Disk, *witness, int64) {
+	t.Helper()
+	d := crashfs.New(crashfs.Options{})
+	w := newWitness(t, d)
+	b := open(t, d.Process(), small)
+	for i := range uint64(12) {
+		must(t, w.record(b, mail{id: i, body: bytes.Repeat(fmt.Appendf(nil, "%d.", i), 700)}))
+	}
+	must(t, w.finish(b))
+	evidence := b.own.pos.Offset
+	must(t, b.Close())
+	return d, w, evidence
+}
+
+// segments lists the segments' names with their sizes.
+func segments(t testing.TB, p durable.FS) []durable.Info {
+	t.Helper()
+	infos, err := p.ReadDir(logsDir)
+	must(t, err)
+	return infos
+}
+
+// afterDamage opens an inbox after harm was done to it, and checks that each
+// acknowledged entry is there or its loss is reported.
+func afterDamage(t testing.TB, w *witness, d *crashfs.Disk, file string) (missing int, damage []*frame.CorruptError) {
+	t.Helper()
+	cfg := small
+	cfg.OnDamage = func(e *frame.CorruptError) { damage = append(damage, e) }
+	b, err := Open(t.Context(), d.Process(), cfg)
+	if err != nil {
+		t.Fatalf("%s: open: %v", file, err)
+	}
+	held, err := w.contents(b)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	for key := range w.acked {
+		if _, ok := held[key]; !ok {
+			missing++
+		}
+	}
+	if missing > 0 && len(damage) == 0 {
+		t.Fatalf("%s: %d entries are missing without a word", file, missing)
+	}
+	if (b.Health() == nil) != (len(damage) == 0) {
+		t.Fatalf("%s: Health = %v with %d damages", file, b.Health(), len(damage))
+	}
+	must(t, b.Close())
+	return missing, damage
+}
+
+func TestDamageIsReportedAndCostsOnlyWhatItHit(t *testing.T) {
+	t.Parallel()
+	whole, w, evidence := damagedInbox(t)
+	harm := func(file string, do func(f durable.File, size int64) error) *crashfs.Disk {
+		d := whole.After(crashfs.KeepAll)
+		p := d.Process()
+		f, err := p.OpenFile(file, 2, 0)
+		must(t, err)
+		size, err := f.Size()
+		must(t, err)
+		must(t, errors.Join(do(f, size), f.Sync(), f.Close()))
+		return d
+	}
+	infos := segments(t, whole.Process())
+	for i, info := range infos {
+		file := logsDir + "/" + info.Name
+		last := i == len(infos)-1
+		hits := 0
+		for at := int64(3); at < info.Size; at += 41 {
+			d := harm(file, func(f durable.File, _ int64) error {
+				var b [1]byte
+				if _, err := f.ReadAt(b[:], at); err != nil {
+					return err
+				}
+				b[0] ^= 1 << (at % 8)
+				_, err := f.WriteAt(b[:], at)
+				return err
+			})
+			missing, damage := afterDamage(t, w, d, file)
+			if missing > 1 {
+				t.Fatalf("%s: one bit at %d cost %d entries", file, at, missing)
+			}
+			for _, e := range damage {
+				if e.File != file || e.Offset > at || e.Offset < 0 {
+					t.Fatalf("%s: bit at %d was reported as %v", file, at, e)
+				}
+			}
+			if len(damage) > 0 {
+				hits++
+			}
+		}
+		if hits < 50 {
+			t.Errorf("%s: %d of %d damaged bits were noticed", file, hits, info.Size/41)
+		}
+		for at := int64(0); at < info.Size; at += crashfs.SectorSize {
+			if last && at+crashfs.SectorSize > evidence {
+				break // an entry that is lost together with its evidence was never there
+			}
+			d := harm(file, func(f durable.File, _ int64) error {
+				_, err := f.WriteAt(make([]byte, crashfs.SectorSize), at)
+				return err
+			})
+			if missing, _ := afterDamage(t, w, d, file); missing > 2 {
+				t.Fatalf("%s: a zeroed sector at %d cost %d entries", file, at, missing)
+			}
+		}
+		if !last {
+			d := harm(file, func(f durable.File, size int64) error { return f.Truncate(size / 2) })
+			if missing, _ := afterDamage(t, w, d, file); missing == 0 {
+				t.Errorf("%s: half of it is gone and nothing is missing", file)
+			}
+		}
+	}
+}
+
+func TestAMissingSegmentIsReported(t *testing.T) {
+	t.Parallel()
+	whole, w, _ := damagedInbox(t)
+	infos := segments(t, whole.Process())
+	for i := 1; i < len(infos)-1; i++ {
+		d := whole.After(crashfs.KeepAll)
+		p := d.Process()
+		must(t, p.Remove(logsDir+"/"+infos[i].Name))
+		must(t, p.SyncDir(logsDir))
+		missing, damage := afterDamage(t, w, d, infos[i].Name)
+		if missing == 0 || len(damage) != 1 || damage[0].File != logsDir+"/"+infos[i].Name {
+			t.Errorf("without %s: %d missing, reported %v", infos[i].Name, missing, damage)
+		}
+	}
+}
+
+func TestADamagedSegmentIsSetAsideOnceItsEntriesAreSafe(t *testing.T) {
+	t.Parallel()
+	d, w, _ := damagedInbox(t)
+	p := d.Process()
+	infos := segments(t, p)
+	file := logsDir + "/" + infos[len(infos)-1].Name // the newest
+	f, err := p.OpenFile(file, 2, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte{0xff}, frame.SegmentHeaderSize+frame.HeaderSize+1)
+	must(t, errors.Join(err, f.Sync()))
+
+	b := open(t, p, small)
+	health := b.Health()
+	damage, ok := errors.AsType[*frame.CorruptError](health)
+	if !ok || damage.File != file || damage.Offset != frame.SegmentHeaderSize {
+		t.Fatalf("Health = %v, want %s at %d", health, file, frame.SegmentHeaderSize)
+	}
+	before := b.Stats().Entries
+	if before != len(w.acked)-1 {
+		t.Fatalf("%d entries, want all but one of %d", before, len(w.acked))
+	}
+	// Behind the damage there are entries. Nothing may seal them off.
+	record(t, b, mail{id: 500, body: text("new")}, Accepted)
+	crashed := open(t, d.After(crashfs.LoseAll).Process(), small)
+	if got := crashed.Stats().Entries; got != before+1 {
+		t.Errorf("after a crash %d entries, want %d", got, before+1)
+	}
+	must(t, crashed.Close())
+	// All older segments go, and the damaged one is set aside with them.
+	for range before - 2 {
+		item, err := b.Next(t.Context())
+		must(t, err)
+		must(t, b.Done(item.ID, ""))
+	}
+	must(t, b.tidy(t.Context()))
+	if _, err := p.Stat(file); err == nil {
+		t.Error("the damaged segment is still part of the log")
+	}
+	must(t, b.Close())
+	last := open(t, p, small)
+	damage, ok = errors.AsType[*frame.CorruptError](last.Health())
+	if want := asideName(file, frame.SegmentHeaderSize); !ok || damage.File != want || damage.Offset != frame.SegmentHeaderSize {
+		t.Errorf("Health = %v, want %s", last.Health(), want)
+	}
+	if got := last.Stats().Entries; got != 3 {
+		t.Errorf("%d entries, want 3", got)
+	}
+	must(t, last.Close())
+	must(t, p.Remove(asideName(file, frame.SegmentHeaderSize)))
+	clean := open(t, p, small)
+	must(t, clean.Health())
+	must(t, clean.Close())
+}
+
+func TestAnEntryThatGoesBadIsReportedByRead(t *testing.T) {
+	t.Parallel()
+	d := crashfs.New(crashfs.Options{})
+	p := d.Process()
+	b := open(t, p, small)
+	record(t, b, mail{id: 1, body: bytes.Repeat([]byte("good"), 100)}, Accepted)
+	record(t, b, mail{id: 2, body: bytes.Repeat([]byte("fine"), 100)}, Accepted)
+	file := segmentName(0, 1)
+	f, err := p.OpenFile(file, 2, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte("bad"), frame.SegmentHeaderSize+400)
+	must(t, err)
+	item, err := b.Next(t.Context())
+	must(t, err)
+	_, err = b.Read(t.Context(), item.ID)
+	damage, ok := errors.AsType[*frame.CorruptError](err)
+	if !ok || damage.File != file || damage.Offset != frame.SegmentHeaderSize {
+		t.Fatalf("Read = %v, want corruption of %s at %d", err, file, frame.SegmentHeaderSize)
+	}
+	if err := b.Health(); !errors.Is(err, frame.ErrCorrupt) {
+		t.Errorf("Health = %v, want ErrCorrupt", err)
+	}
+	must(t, b.Done(item.ID, fencepost.ReasonCorrupt))
+	if _, r := take(t, b); string(r.Body[:4]) != "fine" {
+		t.Errorf("the other entry reads %q", r.Body)
+	}
+	must(t, b.Close())
+}
+
+func TestATornTailIsSealedAndNothingIsWrittenOverIt(t *testing.T) {
+	t.Parallel()
+	d := crashfs.New(crashfs.Options{})
+	b := open(t, d.Process(), small)
+	record(t, b, mail{id: 1, body: text("kept")}, Accepted)
+	// A crash inside of the write of the second.
+	d.Plan(func(c crashfs.Call) crashfs.Fault {
+		if c.Op == crashfs.OpWrite && strings.HasPrefix(c.Name, segmentName(0, 1)) {
+			return crashfs.Fault{Crash: crashfs.Inside, Keep: 300}
+		}
+		return crashfs.Fault{}
+	})
+	m := mail{id: 2, body: bytes.Repeat([]byte("torn"), 200)}
+	if _, err := b.Record(t.Context(), m.accepted(t), headers, m.body); !errors.Is(err, crashfs.ErrCrashed) {
+		t.Fatalf("Record = %v, want ErrCrashed", err)
+	}
+	after := d.After(crashfs.KeepAll)
+	p := after.Process()
+	read := func() []byte {
+		t.Helper()
+		b, err := durable.ReadFile(p, segmentName(0, 1), 1<<20)
+		must(t, err)
+		return b
+	}
+	torn := read()
+	b = open(t, p, small)
+	must(t, b.Health())
+	record(t, b, m, Accepted)
+	if !bytes.Equal(torn, read()) {
+		t.Error("the torn segment was written to")
+	}
+	if _, r := take(t, b); string(r.Body) != "kept" {
+		t.Errorf("first is %q", r.Body)
+	}
+	must(t, b.Close())
+	b = open(t, p, small)
+	must(t, b.Health())
+	if got := b.Stats().Entries; got != 2 {
+		t.Errorf("%d entries, want 2", got)
+	}
+	must(t, b.Close())
+}
