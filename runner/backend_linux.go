@@ -67,7 +67,7 @@ func openBackend(ctx context.Context, cfg Config, ws *workspace) (backend, error
 		return nil, errors.Join(&SandboxError{Missing: missing}, b.close())
 	}
 	b.namespaced = !needsPlain(missing)
-	b.nursery.attr = stageAttr
+	b.nursery.attr = plain
 	if b.namespaced {
 		b.nursery.attr = func() *syscall.SysProcAttr { return namespaces(b.users != nil) }
 	}

@@ -111,7 +111,8 @@ func endLeftovers(dir string) (runs, killed int, err error) {
 		return 0, 0, err
 	}
 	for _, id := range stages {
-		was, err := procs.Kill(id, DrainLimit)
+		// One outside namespaces is at work: it kills what descends from it.
+		was, err := procs.End(id, DrainLimit, DrainLimit)
 		if err != nil {
 			return len(stages), killed, fmt.Errorf("%w: %w", ErrLeftover, err)
 		}

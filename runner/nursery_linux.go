@@ -150,7 +150,7 @@ func (h *hatched) removeGroup() error {
 }
 
 // A parent starts processes on one thread, which lives as long as they do: a
-// stage dies with the thread that started it.
+// stage in namespaces dies with the thread that started it.
 type parent struct {
 	orders chan order
 	done   chan struct{}

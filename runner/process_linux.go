@@ -48,7 +48,10 @@ const otherUser = 65534
 // namespaces are the attributes of a stage in namespaces. Lent means that the
 // program is otherUser of the host, and else that it is the runner's user.
 func namespaces(lent bool) *syscall.SysProcAttr {
-	attr := stageAttr()
+	attr := plain()
+	// Its end is the end of all in its namespace, so it dies with the thread
+	// that started it.
+	attr.Pdeathsig = syscall.SIGKILL
 	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 	uid, gid := os.Geteuid(), os.Getegid()
 	if lent {
@@ -63,10 +66,11 @@ func namespaces(lent bool) *syscall.SysProcAttr {
 	return attr
 }
 
-// stageAttr are the attributes of every stage: it dies with the thread that
-// started it, and signals of a terminal don't reach it.
-func stageAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+// plain are the attributes of a stage outside namespaces. It must outlive its
+// parent: it sees the end of its socket then, and kills what descends from it.
+func plain() *syscall.SysProcAttr {
+	// Signals of a terminal don't reach it.
+	return &syscall.SysProcAttr{Setsid: true}
 }
 
 func (p *stageProcess) wait() {

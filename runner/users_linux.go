@@ -19,7 +19,8 @@ import (
 // holdUsers makes the user namespace that says so. A process holds it until we
 // have a descriptor of it.
 func (p *parent) holdUsers() (*os.File, error) {
-	attr := stageAttr()
+	attr := plain()
+	attr.Pdeathsig = syscall.SIGKILL
 	attr.Cloneflags = unix.CLONE_NEWUSER
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: otherUser, Size: 1}}
 	attr.GidMappings = attr.UidMappings

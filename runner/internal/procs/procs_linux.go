@@ -46,10 +46,10 @@ func BootID() (string, error) {
 // ErrAlive: a process outlived the patience.
 var ErrAlive = errors.New("process is alive")
 
-// Kill kills the process that id names, if it still runs, and waits until it
-// has ended. It reports whether there was one to kill. Its error matches
-// [ErrAlive] when patience ended first.
-func Kill(id Identity, patience time.Duration) (killed bool, err error) {
+// End waits until the process that id names has ended by itself, and when
+// grace is over kills it and waits for as long as patience. It reports whether
+// it had to. Its error matches [ErrAlive] when patience ended first.
+func End(id Identity, grace, patience time.Duration) (killed bool, err error) {
 	boot, err := BootID()
 	if err != nil {
 		return false, err
@@ -69,6 +69,9 @@ func Kill(id Identity, patience time.Duration) (killed bool, err error) {
 	st, err := readStat(id.PID)
 	if err != nil || st.start != id.Start || st.state == 'Z' {
 		return false, nil
+	}
+	if err := awaitEnd(fd, grace); !errors.Is(err, ErrAlive) {
+		return false, err
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return false, fmt.Errorf("kill process: %w", err)
