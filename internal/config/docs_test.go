@@ -190,7 +190,7 @@ func (g *generator) typeSchema(t reflect.Type, f field) object {
 	}
 	return object{
 		{"type", "object"},
-		{"propertyNames", object{{"pattern", leafOf(t.Key()).pattern}}},
+		{"propertyNames", object{{"pattern", leafOf(t.Key()).pattern.String()}}},
 		{"additionalProperties", g.typeSchema(t.Elem(), f)},
 	}
 }
@@ -207,8 +207,8 @@ func leafSchema(t reflect.Type, f field) object {
 		o = object{{"type", "string"}, {"format", "date-time"}}
 	case len(f.oneOf) > 0:
 		o = object{{"enum", f.oneOf}}
-	case l.pattern != "":
-		o = object{{"type", "string"}, {"pattern", l.pattern}}
+	case l.pattern != nil:
+		o = object{{"type", "string"}, {"pattern", l.pattern.String()}}
 	default:
 		o = object{{"type", "string"}}
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"math"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -89,12 +90,17 @@ type leaf struct {
 	// what completes "must be …".
 	what string
 	// pattern is a regular expression in the dialect that Go and
-	// ECMA-262 share; empty for none.
-	pattern string
+	// ECMA-262 share; nil for none.
+	pattern *regexp.Regexp
 }
 
 // leafText is what the document's own scalar types have in common.
 type leafText interface{ describe() leaf }
+
+var (
+	durationPattern = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`)
+	timePattern     = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})$`)
+)
 
 func leafOf(t reflect.Type) leaf {
 	if l, ok := reflect.New(t).Interface().(leafText); ok {
@@ -102,9 +108,9 @@ func leafOf(t reflect.Type) leaf {
 	}
 	switch t {
 	case reflect.TypeFor[time.Duration]():
-		return leaf{`a duration with a unit, such as 90s, 5m or 24h`, `^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`}
+		return leaf{`a duration with a unit, such as 90s, 5m or 24h`, durationPattern}
 	case reflect.TypeFor[time.Time]():
-		return leaf{`a time in RFC 3339, such as 2026-10-01T00:00:00Z`, `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})$`}
+		return leaf{`a time in RFC 3339, such as 2026-10-01T00:00:00Z`, timePattern}
 	case reflect.TypeFor[bool]():
 		return leaf{what: "true or false"}
 	case reflect.TypeFor[string]():

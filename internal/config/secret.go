@@ -43,8 +43,10 @@ const (
 	secretCred secretKind = "cred"
 )
 
+var referencePattern = regexp.MustCompile(`^(file:.+|env:[A-Za-z_][A-Za-z0-9_]*|cred:[A-Za-z0-9._-]+)$`)
+
 func (*SecretRef) describe() leaf {
-	return leaf{"a secret reference: file:PATH, env:NAME or cred:NAME", `^(file:.+|env:[A-Za-z_][A-Za-z0-9_]*|cred:[A-Za-z0-9._-]+)$`}
+	return leaf{"a secret reference: file:PATH, env:NAME or cred:NAME", referencePattern}
 }
 
 // ParseSecretRef reads a reference. A relative path is relative to dir. Its
@@ -64,7 +66,7 @@ func ParseSecretRef(text, dir string) (SecretRef, error) {
 func (r *SecretRef) UnmarshalText(text []byte) error {
 	l := r.describe()
 	kind, name, _ := strings.Cut(string(text), ":")
-	legal := regexp.MustCompile(l.pattern).Match(text) && len(text) <= 1024
+	legal := l.pattern.Match(text) && len(text) <= 1024
 	if !legal || name == "." || name == ".." || strings.ContainsAny(name, "\x00\n\r") {
 		return errors.New("must be " + l.what + "; the secret itself does not belong in this file")
 	}

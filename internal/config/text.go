@@ -17,6 +17,23 @@ import (
 	"github.com/fencepost/fencepost"
 )
 
+// The forms of the scalar types.
+var (
+	namePattern       = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9]){0,62}$`)
+	sizePattern       = regexp.MustCompile(`^[0-9]+(B|KiB|MiB|GiB|TiB)$`)
+	idPattern         = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	repositoryPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[A-Za-z0-9._-]{1,100}$`)
+	branchPattern     = regexp.MustCompile(`^refs/heads/[^\s~^:?*\[\\]+$`)
+	checkPattern      = regexp.MustCompile(`^[!-~]([ -~]{0,98}[!-~])?$`)
+	programPattern    = regexp.MustCompile(`^[^/\\].*$`)
+	absolutePattern   = regexp.MustCompile(`^/`)
+	pathPattern       = regexp.MustCompile(`^.+$`)
+	commitPattern     = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	digestPattern     = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	addressPattern    = regexp.MustCompile(`^.*:[0-9]{1,5}$`)
+	locationPattern   = regexp.MustCompile(`^https?://[^@?#\s]+$`)
+)
+
 // A ByteSize is a number of bytes. In the file it is written with a binary
 // unit, such as 64KiB or 25MiB.
 type ByteSize int64
@@ -30,7 +47,7 @@ const (
 )
 
 func (*ByteSize) describe() leaf {
-	return leaf{"a size with a unit, such as 512B, 64KiB, 25MiB or 1GiB", `^[0-9]+(B|KiB|MiB|GiB|TiB)$`}
+	return leaf{"a size with a unit, such as 512B, 64KiB, 25MiB or 1GiB", sizePattern}
 }
 
 // UnmarshalText reads a whole number and a unit.
@@ -75,8 +92,6 @@ func (s ByteSize) String() string {
 // metric labels.
 type name string
 
-const namePattern = `^[a-z0-9](-?[a-z0-9]){0,62}$`
-
 func (*name) describe() leaf {
 	return leaf{"a name of 1 to 63 characters a-z, 0-9 and single - between them", namePattern}
 }
@@ -87,7 +102,7 @@ func (n *name) UnmarshalText(text []byte) error { return setText(n, n.describe()
 type anchorID string
 
 func (*anchorID) describe() leaf {
-	return leaf{"an id of 1 to 64 characters a-z, A-Z, 0-9, . _ and -", `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`}
+	return leaf{"an id of 1 to 64 characters a-z, A-Z, 0-9, . _ and -", idPattern}
 }
 
 func (a *anchorID) UnmarshalText(text []byte) error { return setText(a, a.describe(), 64, text) }
@@ -96,7 +111,7 @@ func (a *anchorID) UnmarshalText(text []byte) error { return setText(a, a.descri
 type repositoryName string
 
 func (*repositoryName) describe() leaf {
-	return leaf{"owner/name, exactly as the provider spells it", `^[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[A-Za-z0-9._-]{1,100}$`}
+	return leaf{"owner/name, exactly as the provider spells it", repositoryPattern}
 }
 
 func (r *repositoryName) UnmarshalText(text []byte) error {
@@ -114,7 +129,7 @@ func (r *repositoryName) UnmarshalText(text []byte) error {
 type branchRef string
 
 func (*branchRef) describe() leaf {
-	return leaf{"a full branch ref, such as refs/heads/main", `^refs/heads/[^\s~^:?*\[\\]+$`}
+	return leaf{"a full branch ref, such as refs/heads/main", branchPattern}
 }
 
 // UnmarshalText applies git-check-ref-format.
@@ -137,7 +152,7 @@ func (b *branchRef) UnmarshalText(text []byte) error {
 type checkName string
 
 func (*checkName) describe() leaf {
-	return leaf{"a check name of 1 to 100 printable ASCII characters, no space at its ends", `^[!-~]([ -~]{0,98}[!-~])?$`}
+	return leaf{"a check name of 1 to 100 printable ASCII characters, no space at its ends", checkPattern}
 }
 
 func (c *checkName) UnmarshalText(text []byte) error { return setText(c, c.describe(), 100, text) }
@@ -146,7 +161,7 @@ func (c *checkName) UnmarshalText(text []byte) error { return setText(c, c.descr
 type programPath string
 
 func (*programPath) describe() leaf {
-	return leaf{"a path inside the action's repository, such as bin/check", `^[^/\\].*$`}
+	return leaf{"a path inside the action's repository, such as bin/check", programPattern}
 }
 
 func (p *programPath) UnmarshalText(text []byte) error {
@@ -165,7 +180,7 @@ func (p *programPath) UnmarshalText(text []byte) error {
 type systemDir string
 
 func (*systemDir) describe() leaf {
-	return leaf{"an absolute path, such as /usr", `^/`}
+	return leaf{"an absolute path, such as /usr", absolutePattern}
 }
 
 func (s *systemDir) UnmarshalText(text []byte) error {
@@ -184,7 +199,7 @@ func (s *systemDir) UnmarshalText(text []byte) error {
 type filePath string
 
 func (*filePath) describe() leaf {
-	return leaf{"a path, absolute or relative to this file", `^.+$`}
+	return leaf{"a path, absolute or relative to this file", pathPattern}
 }
 
 func (p *filePath) UnmarshalText(text []byte) error { return setText(p, p.describe(), 1024, text) }
@@ -193,7 +208,7 @@ func (p *filePath) UnmarshalText(text []byte) error { return setText(p, p.descri
 type commitID struct{ id fencepost.CommitID }
 
 func (*commitID) describe() leaf {
-	return leaf{"a full commit id of 40 lower-case hexadecimal digits, not all zero", `^[0-9a-f]{40}$`}
+	return leaf{"a full commit id of 40 lower-case hexadecimal digits, not all zero", commitPattern}
 }
 
 func (c *commitID) UnmarshalText(text []byte) error {
@@ -209,7 +224,7 @@ func (c *commitID) UnmarshalText(text []byte) error {
 type programDigest [32]byte
 
 func (*programDigest) describe() leaf {
-	return leaf{"64 lower-case hexadecimal digits, as `sha256sum` prints them", `^[0-9a-f]{64}$`}
+	return leaf{"64 lower-case hexadecimal digits, as `sha256sum` prints them", digestPattern}
 }
 
 func (p *programDigest) UnmarshalText(text []byte) error {
@@ -225,7 +240,7 @@ func (p *programDigest) UnmarshalText(text []byte) error {
 type address string
 
 func (*address) describe() leaf {
-	return leaf{"an address with a port, such as 127.0.0.1:8080 or :8080", `^.*:[0-9]{1,5}$`}
+	return leaf{"an address with a port, such as 127.0.0.1:8080 or :8080", addressPattern}
 }
 
 func (a *address) UnmarshalText(text []byte) error {
@@ -244,7 +259,7 @@ func (a *address) UnmarshalText(text []byte) error {
 type location struct{ url *url.URL }
 
 func (*location) describe() leaf {
-	return leaf{"an https URL without user, query and fragment, such as https://api.github.com", `^https?://[^@?#\s]+$`}
+	return leaf{"an https URL without user, query and fragment, such as https://api.github.com", locationPattern}
 }
 
 func (l *location) UnmarshalText(text []byte) error {
@@ -272,11 +287,7 @@ func (l *location) UnmarshalText(text []byte) error {
 // setText sets p to text if it is valid UTF-8, not longer than most bytes,
 // and matches the leaf's pattern. The error never repeats the text.
 func setText[T ~string](p *T, l leaf, most int, text []byte) error {
-	ok, err := regexp.Match(l.pattern, text)
-	if err != nil {
-		panic("config: pattern " + l.pattern)
-	}
-	if !ok || len(text) > most || !utf8.Valid(text) {
+	if !l.pattern.Match(text) || len(text) > most || !utf8.Valid(text) {
 		return errors.New("must be " + l.what)
 	}
 	*p = T(text)
