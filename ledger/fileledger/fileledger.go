@@ -215,14 +215,11 @@ func (l *Ledger) openShard(n int) (*shard, error) {
 		s.limit++
 	}
 	s.log.head.seed = logSeed(id)
-	for name, f := range map[string]*durable.File{
-		appendLockName(n): &s.log.appendLock, syncLockName(n): &s.log.syncLock,
-		shardDir(n) + "/" + headName: &s.log.head.file,
-	} {
-		var err error
-		if *f, err = l.root.OpenFile(name, os.O_RDWR, 0); err != nil {
-			return nil, errors.Join(err, s.log.close())
-		}
+	s.log.appendLock = newLock(l.root, appendLockName(n))
+	s.log.syncLock = newLock(l.root, syncLockName(n))
+	var err error
+	if s.log.head.file, err = l.root.OpenFile(shardDir(n)+"/"+headName, os.O_RDWR, 0); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

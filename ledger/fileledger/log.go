@@ -32,7 +32,7 @@ type log struct {
 	flag    int // how segments are opened, as package os says
 	segSize int64
 
-	appendLock, syncLock durable.File
+	appendLock, syncLock lockFile
 	head                 head
 
 	seg  durable.File // the last segment known
@@ -380,10 +380,10 @@ func (l *log) sync(ctx context.Context, target mark) (err error) {
 	if !l.synced.before(target) {
 		return nil
 	}
-	if err := l.syncLock.Lock(ctx, durable.Exclusive); err != nil {
+	if err := l.syncLock.lock(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.syncLock.Unlock()) }()
+	defer func() { err = errors.Join(err, l.syncLock.unlock()) }()
 
 	done, flags, known, err := l.head.read(syncRecordAt)
 	if err != nil {
@@ -435,8 +435,8 @@ func (l *log) reach(target mark) (mark, error) {
 }
 
 func (l *log) close() error {
-	var errs []error
-	for _, f := range []durable.File{l.seg, l.appendLock, l.syncLock, l.head.file} {
+	errs := []error{l.appendLock.close(), l.syncLock.close()}
+	for _, f := range []durable.File{l.seg, l.head.file} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}

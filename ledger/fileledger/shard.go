@@ -168,10 +168,10 @@ func (s *shard) pass(ctx context.Context, batch []*op) error {
 
 // locked runs f under the append lock, on the state as the log now says it.
 func (s *shard) locked(ctx context.Context, f func() error) (err error) {
-	if err := s.log.appendLock.Lock(ctx, durable.Exclusive); err != nil {
+	if err := s.log.appendLock.lock(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.log.appendLock.Unlock()) }()
+	defer func() { err = errors.Join(err, s.log.appendLock.unlock()) }()
 	if err := s.refresh(ctx); err != nil {
 		s.stale = true
 		return err

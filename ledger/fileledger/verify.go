@@ -108,13 +108,11 @@ func verifyShard(ctx context.Context, fsys durable.FS, super superblock, n int) 
 			err = errors.Join(err, s.state.done.close())
 		}
 	}()
-	if s.log.appendLock, err = fsys.OpenFile(appendLockName(n), os.O_RDONLY, 0); err != nil {
-		return ShardReport{}, err
-	}
+	s.log.appendLock = lockFile{fsys: fsys, name: appendLockName(n), flag: os.O_RDONLY}
 	if s.log.head.file, err = fsys.OpenFile(shardDir(n)+"/"+headName, os.O_RDONLY, 0); err != nil {
 		return ShardReport{}, err
 	}
-	if err := s.log.appendLock.Lock(ctx, durable.Exclusive); err != nil {
+	if err := s.log.appendLock.lock(ctx); err != nil {
 		return ShardReport{}, err
 	}
 	r := ShardReport{Number: n}

@@ -111,6 +111,9 @@ func (s modelRow) is(in input) bool {
 }
 
 func stepClaim(s modelRow, in input, out output, timePasses bool) (modelRow, bool) {
+	if s.state == 'u' && out.answer == full {
+		return s, true // room is not the model's
+	}
 	if s.state == 'u' {
 		next := modelRow{state: 'l', binding: in.binding, evaluation: out.evaluation, fence: out.fence}
 		return next, out.answer == acquired && !out.fence.IsZero()
