@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"strconv"
@@ -27,6 +28,9 @@ const (
 	// maxHeaders and maxText bound what an entry can hold beside its body.
 	maxHeaders = 4096
 	maxText    = 1 << 20
+	// metaFixed is what an entry takes beside its texts, and 8 bytes for each
+	// header.
+	metaFixed = 1 + 8 + 8 + 32 + 32 + 4*4
 	// maxReason bounds the reason of a done mark.
 	maxReason = 64
 )
@@ -131,7 +135,9 @@ func decodeEntry(payload []byte) (Recorded, error) {
 	copy(r.Binding[:], binding)
 	r.Headers = fencepost.NewHeaders(pairs)
 	r.Body = d.b
-	if r.Key.IsZero() {
+	// There is one way to write an entry: headers out of order are none.
+	meta := payload[:len(payload)-len(r.Body)]
+	if r.Key.IsZero() || !bytes.Equal(meta, appendMeta(make([]byte, 0, len(meta)), r)) {
 		return Recorded{}, fmt.Errorf("inbox entry: %w", fencepost.ErrMalformed)
 	}
 	return r, nil

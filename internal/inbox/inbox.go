@@ -244,7 +244,7 @@ func (b *Inbox) Record(ctx context.Context, d fencepost.AcceptedDelivery, header
 		return 0, err
 	}
 	defer b.users.Done()
-	meta := appendMeta(nil, recordedOf(d, headers, body))
+	meta := appendMeta(make([]byte, 0, texts+headers.Len()*8+metaFixed), recordedOf(d, headers, body))
 	for {
 		r := &request{typ: frameEntry, meta: meta, body: body}
 		a, err := b.admit(d, r)

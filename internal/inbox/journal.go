@@ -1,8 +1,11 @@
 package inbox
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"slices"
@@ -313,6 +316,9 @@ func (j *journal) lead(b *batch, marks [][]byte) {
 	hasEntry := slices.ContainsFunc(requests, func(r *request) bool { return isEntry(r.typ) })
 	j.unpromised = hasEntry || (j.unpromised && requests[0].err != nil)
 	j.qmu.Unlock()
+	if last := requests[len(requests)-1]; last.typ == frameSynced && last.err == nil {
+		last.err = j.hint()
+	}
 	j.box.settle(b.requests)
 	close(b.done)
 }
@@ -408,6 +414,47 @@ func (j *journal) flush() error {
 	r := &request{typ: frameSynced}
 	j.await(j.join(r))
 	return r.err
+}
+
+// A hint, in the file of the slot's lock, says up to where the newest segment
+// is known to be synced: evidence that does not perish with that segment. It
+// is written when the log falls idle, and needs no sync of its own, since one
+// that is missing or old says less, never more.
+//
+//	segment  8
+//	offset   8
+//	crc      4  CRC-32C of these 16 bytes, seeded as the segment's frames are
+const hintSize = 20
+
+func encodeHint(id frame.Log, segment uint64, offset int64) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, segment)
+	b = binary.LittleEndian.AppendUint64(b, uint64(offset))
+	return binary.LittleEndian.AppendUint32(b, id.Seed(segment).Sum(b))
+}
+
+// hint writes what is synced now; the leader calls it.
+func (j *journal) hint() error {
+	_, err := j.lock.WriteAt(encodeHint(j.id, j.active.number, j.synced), 0)
+	return err
+}
+
+// takeHint reads the hint that the process before has left, and removes it
+// durably: its segment may be removed from now on. Segment 0 is no hint.
+func (j *journal) takeHint() (segment uint64, offset int64, err error) {
+	b := make([]byte, hintSize)
+	n, err := j.lock.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return 0, 0, err
+	}
+	if n < hintSize || bytes.Equal(b, make([]byte, hintSize)) {
+		return 0, 0, nil
+	}
+	segment, offset = binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:]))
+	if !bytes.Equal(b, encodeHint(j.id, segment, offset)) {
+		segment, offset = 0, 0
+	}
+	_, err = j.lock.WriteAt(make([]byte, hintSize), 0)
+	return segment, offset, errors.Join(err, j.lock.Sync())
 }
 
 // close frees the files and the slot.

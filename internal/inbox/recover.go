@@ -23,6 +23,8 @@ type scan struct {
 	entries map[uint64]*entry // by serial; the newest copy of each
 	done    map[uint64]bool   // serials
 	lsn     uint64            // the highest seen
+	// synced is how far the newest segment is known to be synced.
+	synced int64
 }
 
 // recover reads the log of a slot that this process has taken, and enters
@@ -37,6 +39,16 @@ func (b *Inbox) recover(ctx context.Context, j *journal) error {
 		return err
 	}
 	s := &scan{journal: j, entries: map[uint64]*entry{}, done: map[uint64]bool{}}
+	segment, offset, err := j.takeHint()
+	if err != nil {
+		return err
+	}
+	switch newest := j.newest(); {
+	case segment > newest:
+		b.damaged(nil, &frame.CorruptError{File: segmentName(j.slot, segment), Offset: 0, Why: "the file is missing"})
+	case segment == newest:
+		s.synced = offset
+	}
 	for i, seg := range j.segments {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -53,6 +65,14 @@ func (b *Inbox) recover(ctx context.Context, j *journal) error {
 	}
 	b.enterScan(s)
 	return nil
+}
+
+// newest is the number of the newest segment, 0 if there is none.
+func (j *journal) newest() uint64 {
+	if n := len(j.segments); n > 0 {
+		return j.segments[n-1].number
+	}
+	return 0
 }
 
 // list opens the segments of a log, and removes what an unfinished rotation
@@ -144,6 +164,9 @@ func (b *Inbox) scanSegment(s *scan, i int) error {
 		} else if next.header.Prev.Segment == seg.number {
 			r.Seal(next.header.Prev)
 		}
+	}
+	if last {
+		r.Promise(s.synced)
 	}
 	end := r.Position().Offset
 	see := func(f frame.Frame) {

@@ -37,6 +37,10 @@ func (l Log) Seed(segment uint64) Seed {
 	return Seed(crc32.Checksum(b[:], castagnoli))
 }
 
+// Sum is the checksum of b, started from the seed, for what a store keeps
+// about a segment elsewhere.
+func (s Seed) Sum(b []byte) uint32 { return crc32.Update(uint32(s), castagnoli, b) }
+
 // A Position is a place between frames of one segment: the end of one, and
 // where the next goes.
 type Position struct {
