@@ -73,6 +73,11 @@ func (w workspace) Fetch(ctx context.Context, r gitfetch.Request) (Checkout, err
 	return c, nil
 }
 
+// An Abandoner is a [fencepost.Ledger] that can be told that work under a
+// lease has stopped, so that this process's next claim need not wait for the
+// lease's end.
+type Abandoner interface{ Abandon(l fencepost.Lease) }
+
 // A Runner runs programs; [runner.Runner] is one.
 type Runner interface {
 	Run(ctx context.Context, j runner.Job) runner.Record

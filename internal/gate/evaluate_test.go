@@ -36,11 +36,11 @@ func TestADeliveryBecomesOneResult(t *testing.T) {
 				if v.Artifact == "" || v.Revision.IsZero() || v.Title != "Title 1" || v.Summary != "Summary" {
 					t.Errorf("verdict %+v", v)
 				}
-				if w.provider.creates != 1 || w.provider.refreshes != 3 {
-					t.Errorf("%d writes, %d refreshes", w.provider.creates, w.provider.refreshes)
+				if w.provider.writes() != 1 || w.provider.refreshes != 3 {
+					t.Errorf("%d writes, %d refreshes", w.provider.writes(), w.provider.refreshes)
 				}
-				if len(w.alerts.raised) != 0 {
-					t.Errorf("alerts %v", w.alerts.raised)
+				if len(w.alerts.all()) != 0 {
+					t.Errorf("alerts %v", w.alerts.all())
 				}
 			})
 		})
@@ -202,7 +202,7 @@ func TestPassingTroubleGetsABoundedNumberOfAttempts(t *testing.T) {
 					t.Errorf("%d fences, %d retries\n%s", len(fences), retries, w.journal)
 				}
 				if !w.alerts.wasRaised("retries_exhausted:" + strings.TrimPrefix(tc.want, "failure ")) {
-					t.Errorf("alerts %v", w.alerts.raised)
+					t.Errorf("alerts %v", w.alerts.all())
 				}
 			})
 		})
@@ -265,7 +265,7 @@ func TestWaitingForAProviderIsNotCounted(t *testing.T) {
 					t.Errorf("%d refreshes", w.provider.refreshes)
 				}
 				if w.alerts.wasRaised("credential:credential") != (r == fencepost.ReasonCredential) || w.alerts.isOpen(gate.AlertCredential) {
-					t.Errorf("alerts %v, open %v", w.alerts.raised, w.alerts.open)
+					t.Errorf("alerts %v, open %v", w.alerts.all(), w.alerts.opened())
 				}
 			})
 		})
@@ -291,8 +291,8 @@ func TestALostLeaseStagesNothing(t *testing.T) {
 				stalled.end(t)
 				w.run()
 				w.wantRuns("success")
-				if w.provider.creates != 1 {
-					t.Errorf("%d writes", w.provider.creates)
+				if w.provider.writes() != 1 {
+					t.Errorf("%d writes", w.provider.writes())
 				}
 			})
 		})
@@ -355,8 +355,8 @@ func TestOneRunOfARequestAtATime(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		w.run()
-		if w.program.most != 1 {
-			t.Errorf("%d runs at once", w.program.most)
+		if w.program.mostAtOnce() != 1 {
+			t.Errorf("%d runs at once", w.program.mostAtOnce())
 		}
 		// The first was under way; of the others the newest makes the rest old.
 		w.wantRuns("success", "success")
@@ -376,8 +376,8 @@ func TestRequestsRunSideBySide(t *testing.T) {
 		p := w.start(nil)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if w.program.live != 3 {
-			t.Errorf("%d runs", w.program.live)
+		if w.program.running() != 3 {
+			t.Errorf("%d runs", w.program.running())
 		}
 		w.settle()
 		p.end(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 // A log is a provider's open requests and delivery log.
 type log struct {
+	mu        sync.Mutex // guards open
 	open      []gate.OpenRequest
 	shown     map[int64]bool
 	entries   []gate.LoggedDelivery
@@ -29,7 +31,11 @@ type log struct {
 	fail      error
 }
 
-func (l *log) Open(context.Context) ([]gate.OpenRequest, error) { return l.open, l.fail }
+func (l *log) Open(context.Context) ([]gate.OpenRequest, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.open), l.fail
+}
 
 func (l *log) Shown(_ context.Context, s gate.Subject) (bool, error) { return l.shown[s.Number], nil }
 
@@ -200,6 +206,8 @@ func TestHealingEndsAlertsWithTheirCause(t *testing.T) {
 		time.Sleep(time.Hour)
 		go func() {
 			time.Sleep(20 * time.Minute)
+			h.log.mu.Lock()
+			defer h.log.mu.Unlock()
 			h.log.open = nil // closed
 		}()
 		h.run(40 * time.Minute)

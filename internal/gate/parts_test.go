@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -213,6 +214,9 @@ func (f fetcher) Fetch(_ context.Context, r gitfetch.Request) (gate.Checkout, er
 			}
 		}
 		c := checkout{commit: gate.Commit{ID: r.Commit, Tree: fencepost.TreeID{ObjectID: r.Commit.ObjectID}}, removed: func() error { return nil }}
+		if f.p.anyHead {
+			c.parents = []fencepost.CommitID{f.p.base.ID, mergeOf(r.Commit)}
+		}
 		if r.Commit == f.p.candidate.ID {
 			c.parents = []fencepost.CommitID{f.p.base.ID, f.p.head.ID}
 			if f.p.altered {
@@ -248,6 +252,18 @@ func (p *program) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.runs
+}
+
+func (p *program) running() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live
+}
+
+func (p *program) mostAtOnce() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.most
 }
 
 func (p *program) Run(ctx context.Context, j runner.Job) runner.Record {
@@ -427,6 +443,18 @@ func (a *alerts) Resolve(code gate.AlertCode, subject string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.open, string(code)+" "+subject)
+}
+
+func (a *alerts) all() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.raised)
+}
+
+func (a *alerts) opened() map[string]gate.Alert {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.open)
 }
 
 func (a *alerts) wasRaised(want string) bool {

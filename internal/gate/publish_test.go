@@ -73,8 +73,8 @@ func TestWhatIsStagedIsNotPublishedOnceTheGateMoved(t *testing.T) {
 				w.run()
 				w.wantRuns()
 				w.wantEnd(gate.KindEnded, fencepost.ReasonSuperseded)
-				if w.provider.creates != 0 {
-					t.Errorf("%d writes", w.provider.creates)
+				if w.provider.writes() != 0 {
+					t.Errorf("%d writes", w.provider.writes())
 				}
 			})
 		})
@@ -99,8 +99,8 @@ func TestAStagedFailureWithoutAGateStaysWithItsHead(t *testing.T) {
 				w.deliver(7, w.provider.head.ID)
 				p := w.start(nil)
 				time.Sleep(10 * time.Minute)
-				if !strings.Contains(w.journal.kinds(), "staged") || w.provider.creates != 0 {
-					t.Errorf("transcript %s, %d writes", w.journal.kinds(), w.provider.creates)
+				if !strings.Contains(w.journal.kinds(), "staged") || w.provider.writes() != 0 {
+					t.Errorf("transcript %s, %d writes", w.journal.kinds(), w.provider.writes())
 				}
 				w.provider.set(func(p *provider) { p.onRefresh = nil; tc.move(p) })
 				w.settle()
@@ -122,15 +122,15 @@ func TestAGateThatCantBeReadKeepsTheResultStaged(t *testing.T) {
 		p := w.start(nil)
 		time.Sleep(time.Hour)
 		w.wantRuns()
-		if w.queue.len() != 1 || w.provider.creates != 0 || !w.alerts.wasRaised("retries_exhausted:provider") {
-			t.Errorf("%d entries, %d writes, alerts %v", w.queue.len(), w.provider.creates, w.alerts.raised)
+		if w.queue.len() != 1 || w.provider.writes() != 0 || !w.alerts.wasRaised("retries_exhausted:provider") {
+			t.Errorf("%d entries, %d writes, alerts %v", w.queue.len(), w.provider.writes(), w.alerts.all())
 		}
 		w.provider.set(func(p *provider) { p.onRefresh = nil })
 		w.settle()
 		p.end(t)
 		w.wantRuns("success")
 		if w.alerts.isOpen(gate.AlertRetriesExhausted) {
-			t.Errorf("open alerts %v", w.alerts.open)
+			t.Errorf("open alerts %v", w.alerts.opened())
 		}
 	})
 }
@@ -145,8 +145,8 @@ func TestTwoWorkersWithOneStagedResultPublishItOnce(t *testing.T) {
 		one.end(t)
 		two.end(t)
 		w.wantRuns("success")
-		if w.provider.creates != 1 {
-			t.Errorf("%d writes", w.provider.creates)
+		if w.provider.writes() != 1 {
+			t.Errorf("%d writes", w.provider.writes())
 		}
 	})
 }
@@ -193,8 +193,8 @@ func TestALostAnswerIsLookedForNotRepeated(t *testing.T) {
 				w.deliver(7, w.provider.head.ID)
 				w.run()
 				w.wantRuns("success")
-				if w.provider.creates != tc.writes {
-					t.Errorf("%d writes, want %d", w.provider.creates, tc.writes)
+				if w.provider.writes() != tc.writes {
+					t.Errorf("%d writes, want %d", w.provider.writes(), tc.writes)
 				}
 			})
 		})
@@ -246,8 +246,8 @@ func TestAfterTheProviderTookItOnlyCompleteIsTriedAgain(t *testing.T) {
 			time.Sleep(time.Hour)
 			p.end(t)
 			w.wantRuns()
-			if w.provider.creates != 1 || w.queue.len() != 1 || !w.alerts.isOpen(gate.AlertPublishConflict) {
-				t.Errorf("%d writes, %d entries, alerts %v", w.provider.creates, w.queue.len(), w.alerts.open)
+			if w.provider.writes() != 1 || w.queue.len() != 1 || !w.alerts.isOpen(gate.AlertPublishConflict) {
+				t.Errorf("%d writes, %d entries, alerts %v", w.provider.writes(), w.queue.len(), w.alerts.opened())
 			}
 		})
 	})
@@ -262,8 +262,8 @@ func TestDuplicatesFailClosed(t *testing.T) {
 		p := w.start(nil)
 		time.Sleep(time.Hour)
 		w.wantRuns()
-		if w.provider.creates != 0 || !w.alerts.isOpen(gate.AlertPublishConflict) {
-			t.Errorf("%d writes, alerts %v", w.provider.creates, w.alerts.open)
+		if w.provider.writes() != 0 || !w.alerts.isOpen(gate.AlertPublishConflict) {
+			t.Errorf("%d writes, alerts %v", w.provider.writes(), w.alerts.opened())
 		}
 		p.end(t)
 	})
@@ -295,7 +295,7 @@ func TestACommitThatIsNotVisible(t *testing.T) {
 			w.wantRuns()
 			w.wantEnd(gate.KindEnded, fencepost.ReasonCommitGone)
 			if !w.alerts.wasRaised("provider:commit_gone") {
-				t.Errorf("alerts %v", w.alerts.raised)
+				t.Errorf("alerts %v", w.alerts.all())
 			}
 		})
 	})

@@ -152,10 +152,10 @@ func (w *work) claim(ctx context.Context) end {
 	switch a := answer.(type) {
 	case fencepost.Acquired:
 		w.record(ctx, w.leaseEvent(KindClaimed, a.Lease, w.pool.Now().Sub(claimed)))
-		return w.evaluate(ctx, a.Lease)
+		return w.abandon(a.Lease, w.evaluate(ctx, a.Lease))
 	case fencepost.Publish:
 		w.record(ctx, w.leaseEvent(KindClaimed, a.Lease, w.pool.Now().Sub(claimed), Detail{"staged", "true"}))
-		return w.publish(publishing, a.Staged, a.Lease)
+		return w.abandon(a.Lease, w.publish(publishing, a.Staged, a.Lease))
 	case fencepost.Busy:
 		return later{why: fencepost.ReasonNone, at: w.pool.Now().Add(max(a.After, minBusy))}
 	case fencepost.Completed:
@@ -170,6 +170,17 @@ func (w *work) claim(ctx context.Context) end {
 		return dropped{fencepost.ReasonExpired}
 	}
 	return w.ledgerFailed(ctx, "claim", fmt.Errorf("unknown answer %T", answer))
+}
+
+// abandon gives a lease up whose work has stopped before its end, so that the
+// next attempt does not wait for the lease to lapse.
+func (w *work) abandon(l fencepost.Lease, e end) end {
+	if _, stopped := e.(later); stopped {
+		if a, ok := w.pool.Ledger.(Abandoner); ok {
+			a.Abandon(l)
+		}
+	}
+	return e
 }
 
 // minBusy is the least time to wait for somebody else's lease.

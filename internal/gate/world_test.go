@@ -333,6 +333,7 @@ type provider struct {
 	onFind    func() error
 	onFetch   func(r gitfetch.Request) error
 	inRefresh func(ctx context.Context)
+	anyHead   bool // every head is its request's
 	altered   bool // git's parents differ from the API's
 }
 
@@ -344,6 +345,12 @@ func (p *provider) shown() []gate.Verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.results)
+}
+
+func (p *provider) writes() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.creates
 }
 
 func (p *provider) set(change func(p *provider)) {
@@ -379,18 +386,31 @@ func (p *provider) Refresh(ctx context.Context, s gate.Subject) (gate.Snapshot, 
 			return gate.Snapshot{}, err
 		}
 	}
+	head, candidate := p.head, p.candidate
+	if p.anyHead {
+		head = gate.Commit{ID: s.Head, Tree: fencepost.TreeID{ObjectID: s.Head.ObjectID}}
+		candidate.ID = mergeOf(s.Head)
+		candidate.Tree = fencepost.TreeID{ObjectID: candidate.ID.ObjectID}
+	}
 	switch {
-	case s.Head != p.head.ID:
+	case s.Head != head.ID:
 		return gate.Snapshot{State: fencepost.ReasonSuperseded, Repository: "acme/docs"}, nil
 	case p.state == fencepost.ReasonClosed, p.state == fencepost.ReasonDraft:
 		return gate.Snapshot{State: p.state, Repository: "acme/docs"}, nil
 	}
-	e := fencepost.NewEncoder("fencepost.gate-revision/v1").Bytes(p.head.ID.ObjectID[:]).
+	e := fencepost.NewEncoder("fencepost.gate-revision/v1").Bytes(head.ID.ObjectID[:]).
 		Bytes(p.base.ID.ObjectID[:]).Int(int64(p.rule)).Text(string(p.state)).Int(s.Number)
 	return gate.Snapshot{
-		State: p.state, Revision: e.Sum(), Repository: "acme/docs", Base: p.base, Head: p.head, Candidate: p.candidate,
+		State: p.state, Revision: e.Sum(), Repository: "acme/docs", Base: p.base, Head: head, Candidate: candidate,
 		Facts: []gate.Fact{{Name: "request.state", Expected: "open", Observed: "open"}},
 	}, nil
+}
+
+// mergeOf is the test merge of a head where every head has one, and the other
+// way round.
+func mergeOf(id fencepost.CommitID) fencepost.CommitID {
+	id.ObjectID[0] ^= 0x80
+	return id
 }
 
 func (p *provider) Source(gate.Snapshot) (gate.Source, error) {

@@ -22,7 +22,7 @@ const maxOutput = 32 << 10
 
 // A document is what is staged: all that finding and creating the Check Run
 // need, so that every attempt, also after a restart under another
-// configuration, is about the same run. docs/formats.md specifies it.
+// configuration, is about the same run.
 type document struct {
 	Schema     string             `json:"schema"`
 	Gate       string             `json:"gate"`
