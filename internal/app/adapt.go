@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -125,6 +126,9 @@ type journal struct {
 // Record implements [gate.Journal].
 func (j *journal) Record(ctx context.Context, e gate.Event) error {
 	j.metrics.Step(string(e.Gate), string(e.Kind), e.Reason, e.Took)
+	if e.Kind == gate.KindFetched {
+		j.metrics.Fetched(string(e.Gate), wireBytes(e))
+	}
 	j.logEvent(ctx, e)
 	details := make([]receipt.Detail, len(e.Details))
 	for i, d := range e.Details {
@@ -134,6 +138,19 @@ func (j *journal) Record(ctx context.Context, e gate.Event) error {
 		At: e.At, Kind: receipt.Kind(e.Kind), Delivery: e.Delivery, Route: e.Route, Anchor: e.Anchor, Gate: string(e.Gate),
 		Evaluation: e.Evaluation, Fence: e.Fence, Attempt: e.Attempt, Reason: e.Reason, Took: e.Took, Details: details,
 	})
+}
+
+// wireBytes is what a fetch received, as its event says.
+func wireBytes(e gate.Event) int64 {
+	for _, d := range e.Details {
+		if d.Name == "wire_bytes" {
+			n, err := strconv.ParseInt(d.Value, 10, 64)
+			if err == nil {
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // logEvent tells the end of a delivery as a line of the log, and the rest at

@@ -16,6 +16,7 @@ import (
 	"github.com/fencepost/fencepost/internal/artifact"
 	"github.com/fencepost/fencepost/internal/config"
 	"github.com/fencepost/fencepost/internal/durable"
+	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/notebook"
 	"github.com/fencepost/fencepost/internal/inbox"
@@ -150,7 +151,10 @@ func (a *App) openStores(ctx context.Context) error {
 func (a *App) sub(name string) durable.FS { return durable.Sub(a.root, name) }
 
 func (a *App) openReceipts(ctx context.Context) (err error) {
-	if a.receipts, err = receipt.Open(ctx, a.sub("receipts"), receipt.Limits{}, a.Now); err != nil {
+	a.receipts, err = receipt.Open(ctx, a.sub("receipts"), receipt.Limits{
+		TotalBytes: int64(a.Config.Receipts.MaxTotal), TTL: a.Config.Receipts.Keep,
+	}, a.Now)
+	if err != nil {
 		return err
 	}
 	a.opened(a.receipts.Close)
@@ -161,17 +165,32 @@ func (a *App) openReceipts(ctx context.Context) (err error) {
 	return nil
 }
 
-func (a *App) openAlerts(context.Context) (err error) {
+// maxProcesses is how many controllers may share one data directory.
+const maxProcesses = 64
+
+// openAlerts opens the first book of alerts that no other process has open.
+func (a *App) openAlerts(context.Context) error {
 	l := a.Config.Alerts.AlertLimits
-	a.alerts, err = alert.OpenBook(alert.Options{
-		FS: a.sub("alerts"), Now: a.Now, Log: a.Log, Meter: a.metrics,
-		Limits: alert.Limits{MaxOpen: l.MaxOpen, Keep: l.Keep},
-	})
-	if err != nil {
-		return err
+	for i := range maxProcesses {
+		dir := fmt.Sprintf("alerts/%02d", i)
+		if err := durable.MkdirAll(a.root, dir); err != nil {
+			return fmt.Errorf("open alerts: %w", err)
+		}
+		book, err := alert.OpenBook(alert.Options{
+			FS: a.sub(dir), Now: a.Now, Log: a.Log, Meter: a.metrics,
+			Limits: alert.Limits{MaxOpen: l.MaxOpen, Keep: l.Keep},
+		})
+		if errors.Is(err, alert.ErrInUse) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		a.alerts = book
+		a.opened(book.Close)
+		return nil
 	}
-	a.opened(a.alerts.Close)
-	return nil
+	return fmt.Errorf("open alerts: %d processes share data_dir already: %w", maxProcesses, alert.ErrInUse)
 }
 
 // LedgerConfig is what the ledger of a configuration is opened with.
@@ -195,13 +214,20 @@ func (a *App) openInbox(ctx context.Context) (err error) {
 	// no reading beside it.
 	a.inbox, err = inbox.Open(ctx, durable.OS(filepath.Join(a.Config.DataDir, "inbox")), inbox.Config{
 		MaxEntries: c.MaxEntries, MaxBytes: int64(c.MaxBytes), SegmentBytes: int64(c.Segment),
-		MaxBody: int(a.Config.Ingress.MaxBody), RetryAfter: a.Config.Ingress.RetryAfter,
+		MaxBody: int(a.Config.Ingress.MaxBody), RetryAfter: a.Config.Ingress.RetryAfter, MinFree: int64(c.MinFree),
+		OnDamage: a.inboxDamaged,
 	})
 	if err != nil {
 		return fmt.Errorf("open inbox: %w", err)
 	}
 	a.opened(a.inbox.Close)
 	return nil
+}
+
+// inboxDamaged is told of bytes that were promised and do not verify.
+func (a *App) inboxDamaged(d *frame.CorruptError) {
+	a.Log.Error("the inbox is damaged", "reason", string(fencepost.ReasonCorrupt), "file", d.File, "offset", d.Offset)
+	a.standing(alert.LedgerCorrupt, true)
 }
 
 func (a *App) openNotebook(context.Context) (err error) {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
@@ -75,6 +76,7 @@ func (a *App) client(known map[string]*github.Client, g config.Gate) (*github.Cl
 		Limits: github.Limits{
 			RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages,
 			NotYetVisible: p.NotYetVisible, MaxRateLimitWait: orNegative(p.MaxRateLimitWait),
+			WriteInterval: orNegative(p.WriteInterval),
 		},
 	})
 	if err != nil {
@@ -96,7 +98,7 @@ func (a *App) lane(client *github.Client, g config.Gate) (lane, error) {
 	l, err := github.NewLane(client, github.LaneConfig{
 		Gate:       gate.Name(g.Route),
 		Repository: github.Repository{ID: g.Repository.ID, OwnerID: g.Repository.OwnerID, Name: g.Repository.FullName()},
-		BaseRef:    g.Base, Check: g.Check, Git: g.Git, AllowHTTP: g.AllowHTTP, JSON: a.jsonLimits(),
+		BaseRef:    g.Base, Check: g.Check, Git: g.Git, AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate, JSON: a.jsonLimits(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gates.%s: %w", g.Route, err)
@@ -117,7 +119,7 @@ func (a *App) rule(g config.Gate) fencepost.RouteRule {
 
 func (a *App) gate(g config.Gate, l gate.Lane) *gate.Gate {
 	plan := g.Plan
-	action := gate.Source{URL: plan.Action.URL.String(), AllowHTTP: g.AllowHTTP}
+	action := gate.Source{URL: plan.Action.URL.String(), AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate}
 	if c := plan.Action.Credential; c != (config.Credential{}) {
 		action.Credential = func(context.Context) (string, fencepost.Secret, error) {
 			token, err := c.Token.Resolve(a.LookupEnv)
@@ -139,6 +141,7 @@ func runLimits(l config.PlanLimits) runner.Limits {
 	return runner.Limits{
 		Wall: l.Wall, CPU: l.CPU, Memory: int64(l.Memory), Processes: l.Processes,
 		OpenFiles: l.OpenFiles, FileBytes: int64(l.FileSize),
+		ScratchBytes: int64(l.Scratch), ScratchFiles: l.ScratchFiles, ProgramBytes: int64(l.ProgramSize),
 	}
 }
 
@@ -164,9 +167,15 @@ func budgets(f config.Fetch) gitfetch.Budgets {
 		Connect: f.Connect, Idle: f.Idle, Total: f.Total, Redirects: f.Redirects,
 		WireBytes: int64(f.Wire), InflatedBytes: int64(f.Inflated), Objects: int64(f.Objects),
 		DeltaDepth: int64(f.DeltaChain), FileBytes: int64(f.File), Paths: int64(f.Entries),
+		MetadataBytes: int64(f.Metadata), MetadataLines: int64(f.MetadataLines),
+		CommitBytes: int64(f.Commit), TreeBytes: int64(f.Tree), Links: f.Links,
 		PathDepth: f.Depth, ComponentBytes: int(f.Component), PathBytes: int(f.Path), OutputBytes: int64(f.Output),
 	}
 }
+
+// lookShare keeps all looks for a write of unknown outcome within the lease:
+// their pauses double, four times at most.
+const lookShare = 32
 
 func (a *App) openPool(gates []*gate.Gate) (err error) {
 	w := a.Config.Work
@@ -176,7 +185,8 @@ func (a *App) openPool(gates []*gate.Gate) (err error) {
 		Store:  evidence{a.artifacts}, Notes: a.notebook, Standings: a.notebook,
 		Journal: a.journal, Alerts: alerts{a.alerts, a.Log}, Log: a.Log, Now: a.Now,
 		Limits: gate.Limits{
-			Workers: w.Workers, Lease: a.Config.Ledger.Lease, Attempts: w.Attempts, Backoff: w.Backoff, MaxBackoff: w.MaxBackoff,
+			Workers: w.Workers, Lease: a.Config.Ledger.Lease, Attempts: w.Attempts, Starts: max(w.Starts, w.Attempts),
+			MaxWorkAge: w.MaxAge, LookPause: min(time.Second, a.Config.Ledger.Lease/lookShare), Backoff: w.Backoff, MaxBackoff: w.MaxBackoff,
 			PublishAttempts: a.Config.Provider.PublishAttempts, NotYetVisible: a.Config.Provider.NotYetVisible,
 			Drain: max(w.Drain, 1),
 		},
@@ -188,7 +198,9 @@ func (a *App) openHealer(watched []gate.Watched) (err error) {
 	h := a.Config.Healing
 	a.healer, err = gate.NewHealer(gate.HealConfig{
 		Gates: watched, Standings: a.notebook, Alerts: alerts{a.alerts, a.Log}, Now: a.Now, Report: a.reportHealing,
-		Limits: gate.HealLimits{Interval: h.Interval, Lookback: h.Lookback, Redeliveries: h.Redeliveries},
+		Limits: gate.HealLimits{Interval: h.Interval, Lookback: h.Lookback, Redeliveries: h.Redeliveries,
+			Timeout: h.Timeout, Grace: h.Grace, Inspected: h.Inspected, Patience: h.Patience, Asks: h.Asks,
+		},
 	})
 	return err
 }
@@ -241,6 +253,7 @@ func (a *App) openIngress() error {
 			MaxBody: int64(c.MaxBody), MaxHeaders: c.MaxHeaders, MaxHeaderBytes: int(c.MaxHeaderBytes),
 			BodyMemory: int64(c.BodyMemory), BodyWait: max(c.BodyWait, 1), MaxConnections: c.MaxConnections,
 			HeaderTimeout: c.HeaderTimeout, BodyTimeout: c.BodyTimeout, WriteTimeout: c.WriteTimeout,
+			StallTimeout: min(c.StallTimeout, c.BodyTimeout), RecordTimeout: c.RecordTimeout,
 			IdleTimeout: c.IdleTimeout, RetryAfter: c.RetryAfter, Drain: max(c.Drain, 1),
 		},
 	})

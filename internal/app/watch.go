@@ -16,6 +16,7 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/alert"
 	"github.com/fencepost/fencepost/internal/durable"
+	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/internal/ops"
 	"github.com/fencepost/fencepost/internal/receipt"
 )
@@ -157,7 +158,7 @@ func (a *App) refresh(ctx context.Context) {
 		return
 	}
 	a.ledgerRows.set(int64(stat.Rows()), 0)
-	a.standing(alert.LedgerCorrupt, err != nil || !a.ledger.Health().OK())
+	a.standing(alert.LedgerCorrupt, err != nil || !a.ledger.Health().OK() || errors.Is(a.inbox.Health(), frame.ErrCorrupt))
 	a.standing(alert.LedgerCapacity, stat.Full > 0)
 	if count, bytes, err := a.artifacts.Usage(ctx); err == nil {
 		a.artifactSize.set(count, bytes)

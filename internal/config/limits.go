@@ -126,6 +126,9 @@ type Provider struct {
 	// MaxRateLimitWait is the longest wait for a rate limit that is honoured
 	// inside an attempt; a longer one ends the attempt.
 	MaxRateLimitWait time.Duration `yaml:"max_rate_limit_wait" default:"30s" min:"0s" max:"10m"`
+	// WriteInterval is the least time between two writes of one installation.
+	// GitHub asks for 1 s; shorter is for a server of your own without limits.
+	WriteInterval time.Duration `yaml:"write_interval" default:"1s" min:"0s" max:"1m"`
 	// PublishAttempts is how often a staged result is tried to be published
 	// before an alert; it stays staged and is tried on.
 	PublishAttempts int `yaml:"publish_attempts" default:"8" min:"1" max:"100"`

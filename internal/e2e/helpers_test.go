@@ -3,9 +3,12 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/fencepost/fencepost/internal/forgesim"
@@ -27,6 +30,17 @@ func waitFor(t *testing.T, w *world.World, pr *forgesim.PullRequest, kind receip
 	return e
 }
 
+// settled waits until the controller has looked for missed deliveries, as it
+// does at each start: its requests are not the evaluation's.
+func settled(t *testing.T, w *world.World, looks int) {
+	t.Helper()
+	if _, err := world.Await(t.Context(), endWithin, func() (struct{}, bool, error) {
+		return struct{}{}, w.Forge.Count("GET /repos/{owner}/{repo}/pulls") >= looks, nil
+	}); err != nil {
+		t.Fatalf("look %d for missed deliveries: %v", looks, err)
+	}
+}
+
 // awaitRuns waits until a commit has n Check Runs.
 func awaitRuns(t *testing.T, w *world.World, head string, n int) []forgesim.CheckRun {
 	t.Helper()
@@ -40,10 +54,39 @@ func awaitRuns(t *testing.T, w *world.World, head string, n int) []forgesim.Chec
 	return runs
 }
 
+// get reads a page of the operations listener.
+func get(t *testing.T, w *world.World, path string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.OpsURL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := w.Client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(io.LimitReader(resp.Body, 8<<20)); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, b.String()
+}
+
+// wantAlert waits for an open alert of a code.
+func wantAlert(t *testing.T, w *world.World, code string) {
+	t.Helper()
+	want := fmt.Sprintf("fencepost_alerts_open{code=%q} 1", code)
+	if _, err := world.Await(t.Context(), endWithin, func() (struct{}, bool, error) {
+		_, body := get(t, w, "/metrics")
+		return struct{}{}, strings.Contains(body, want), nil
+	}); err != nil {
+		t.Errorf("alert %s is not open: %v", code, err)
+	}
+}
+
 // wantNothingAlive looks through every process of the machine for one of the
-// hostile check's. The runner's programs have the name of the copy they were
-// started from, so their memory maps tell: the digest of the mapped file is
-// the program's.
+// hostile check's: they have "linger" as an argument.
 func wantNothingAlive(t *testing.T) {
 	t.Helper()
 	pids, err := filepath.Glob("/proc/[0-9]*")

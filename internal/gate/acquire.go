@@ -53,7 +53,7 @@ func sameSet(parents []fencepost.CommitID, a, b fencepost.CommitID) bool {
 func (e *evaluation) fetch(ctx context.Context, what string, s Source, id fencepost.CommitID) (Checkout, error) {
 	began := e.pool.Now()
 	c, err := e.pool.Fetcher.Fetch(ctx, gitfetch.Request{
-		URL: s.URL, Commit: id, Credential: s.Credential, AllowHTTP: s.AllowHTTP,
+		URL: s.URL, Commit: id, Credential: s.Credential, AllowHTTP: s.AllowHTTP, AllowPrivate: s.AllowPrivate,
 		Policy: e.gate.Plan.Policy, Budgets: e.gate.Plan.Budgets, Now: e.pool.Now,
 	})
 	if errors.Is(err, gitfetch.ErrCleanup) {

@@ -91,6 +91,8 @@ type Source struct {
 	Credential gitfetch.Credential
 	// AllowHTTP permits a plain HTTP URL.
 	AllowHTTP bool
+	// AllowPrivate lets a host name lead to private addresses.
+	AllowPrivate bool
 }
 
 // Documents turns verdicts into the exact bytes that are staged, and back. It

@@ -36,6 +36,9 @@ type Ledger struct {
 	closing chan struct{}      // closed by Close
 	once    sync.Once
 	wait    sync.WaitGroup
+
+	// abandoned are the leases that [Ledger.Abandon] was told of.
+	abandoned abandonments
 }
 
 var _ fencepost.Ledger = (*Ledger)(nil)

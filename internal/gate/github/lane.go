@@ -36,6 +36,8 @@ type LaneConfig struct {
 	Git *url.URL
 	// AllowHTTP permits a plain HTTP Git URL; meant for loopback.
 	AllowHTTP bool
+	// AllowPrivate lets Git's host name lead to private addresses.
+	AllowPrivate bool
 	// JSON bounds the bodies of events; zero fields are DESIGN §4's.
 	JSON strictjson.Limits
 }
@@ -134,7 +136,7 @@ func (l *Lane) Source(s gate.Snapshot) (gate.Source, error) {
 	}
 	return gate.Source{
 		URL:       strings.TrimSuffix(l.config.Git.String(), "/") + "/" + s.Repository + ".git",
-		AllowHTTP: l.config.AllowHTTP,
+		AllowHTTP: l.config.AllowHTTP, AllowPrivate: l.config.AllowPrivate,
 		Credential: func(ctx context.Context) (string, fencepost.Secret, error) {
 			token, err := l.client.wallet.token(ctx, l.grant)
 			return "x-access-token", token, err

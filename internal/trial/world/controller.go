@@ -37,6 +37,7 @@ type Controller struct {
 	Log string
 
 	binary, config string
+	args           []string
 	ready          string
 	client         *http.Client
 	now            func() time.Time
@@ -56,7 +57,7 @@ func (c *Controller) Start(ctx context.Context) (time.Duration, error) {
 	}
 	// The process has its own copy of the descriptor.
 	defer log.Close()
-	cmd := exec.CommandContext(ctx, c.binary, "serve", "--config", c.config)
+	cmd := exec.CommandContext(ctx, c.binary, append([]string{"serve", "--config", c.config}, c.args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopWithin

@@ -53,6 +53,8 @@ type Config struct {
 	SHA256 string
 	// YAML is appended to the configuration, for further sections.
 	YAML string
+	// Args are appended to `fencepost serve`.
+	Args []string
 }
 
 // A World is a forge, a repository and a controller.
@@ -113,7 +115,7 @@ func New(ctx context.Context, config Config) (_ *World, err error) {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
 	w.Controller = &Controller{
-		Log: filepath.Join(w.Dir, "serve.log"), binary: w.Binary, config: w.ConfigFile,
+		Log: filepath.Join(w.Dir, "serve.log"), binary: w.Binary, config: w.ConfigFile, args: w.Args,
 		ready: w.OpsURL + "/readyz", client: w.Client, now: w.Now,
 	}
 	return w, nil

@@ -54,11 +54,11 @@ func behave(ctx context.Context, req *check.Request, behaviour, argument string)
 			return check.Verdict{}, ctx.Err()
 		}
 	case "crash":
-		return check.Verdict{}, syscall.Kill(os.Getpid(), syscall.SIGSEGV)
+		return check.Verdict{}, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "nothing":
 		os.Exit(0)
 	case "hang":
-		select {}
+		time.Sleep(time.Hour)
 	case "bomb":
 		return bomb()
 	case "oversized":
@@ -97,7 +97,7 @@ func behave(ctx context.Context, req *check.Request, behaviour, argument string)
 		return check.Pass("From files of my own", ""), nil
 	case "linger":
 		// A descendant in a session of its own outlives the program.
-		cmd := exec.Command("/proc/self/exe", "linger")
+		cmd := exec.Command(os.Args[0], "linger")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := cmd.Start(); err != nil {
 			return check.Verdict{}, err
@@ -125,7 +125,7 @@ func raw(name, text string) (check.Verdict, error) {
 // bomb starts descendants until no more can be had, and never ends by itself.
 func bomb() (check.Verdict, error) {
 	for {
-		cmd := exec.Command("/proc/self/exe", "linger")
+		cmd := exec.Command(os.Args[0], "linger")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := cmd.Start(); err != nil {
 			time.Sleep(time.Millisecond)

@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fencepost/fencepost/internal/forgesim"
+	"github.com/fencepost/fencepost/internal/trial/world"
+)
+
+// Invariant 16: known secrets and personal fields go in at every edge, at
+// debug level, through successes and failures; then every output is searched
+// for them.
+func TestNoSecretReachesAnyOutput(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, world.Config{Args: []string{"--debug"}, YAML: "work: {attempts: 2, backoff: 100ms}\n"})
+	canaries := map[string]string{
+		"webhook secret": w.Secret,
+		"body":           "CANARY-BODY-7d1f",
+		"sender":         "canary-sender-41aa",
+		"header value":   "CANARY-HEADER-90c3",
+		"app key":        keyLine(t, w),
+		"token":          "ghs_",
+		"data directory": w.DataDir(),
+	}
+	open := func(head, what string) *forgesim.PullRequest {
+		pr, err := w.Repository.OpenPullRequest(t.Context(), forgesim.OpenPull{
+			Head: head, Title: "About " + canaries["body"], Body: canaries["body"], Actor: canaries["sender"],
+			Change: forgesim.Change{Files: behave(what), Message: canaries["body"]},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pr
+	}
+	ended(t, w, open("pass", "pass"))
+	ended(t, w, open("crash", "crash"))
+	// Failures at the provider, with provider text that must not travel.
+	w.Forge.Inject(forgesim.Fault{On: "GET /repos/{owner}/{repo}/pulls/{pull_number}", Times: 2, Effect: forgesim.Garble{}})
+	w.Forge.Inject(forgesim.Fault{On: createRun, Effect: forgesim.DropAnswer{}})
+	ended(t, w, open("faults", "block"))
+	refused := forge(t, w, canaries["header value"])
+	if refused != http.StatusUnauthorized {
+		t.Errorf("a forged delivery was answered %d, want 401", refused)
+	}
+	outputs := map[string][]byte{}
+	for _, path := range []string{"/metrics", "/", "/readyz", "/healthz"} {
+		_, body := get(t, w, path)
+		outputs["GET "+path] = []byte(body)
+	}
+	if err := w.Controller.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, w, outputs)
+	if len(outputs["serve.log"]) == 0 || len(outputs) < 12 {
+		t.Fatalf("only %d outputs were found", len(outputs))
+	}
+	for what, canary := range canaries {
+		for name, output := range outputs {
+			for form, text := range forms(canary) {
+				if bytes.Contains(output, []byte(text)) {
+					t.Errorf("%s (%s) stands in %s", what, form, name)
+				}
+			}
+		}
+	}
+}
+
+// forms are the ways in which a secret may hide.
+func forms(secret string) map[string]string {
+	return map[string]string{
+		"plain": secret, "base64": base64.StdEncoding.EncodeToString([]byte(secret)), "hex": hex.EncodeToString([]byte(secret)),
+	}
+}
+
+// keyLine is a line from the middle of the App's private key.
+func keyLine(t *testing.T, w *world.World) string {
+	t.Helper()
+	lines := strings.Split(string(w.Forge.App().KeyPEM()), "\n")
+	line := lines[len(lines)/2]
+	if len(line) < 32 {
+		t.Fatalf("line %q of the key is too short to look for", line)
+	}
+	return line
+}
+
+// forge sends a delivery with a wrong signature and returns the status.
+func forge(t *testing.T, w *world.World, header string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.HookURL, strings.NewReader(`{"canary":"CANARY-BODY-7d1f"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Canary", header)
+	req.Header.Set("X-Hub-Signature-256", "sha256="+strings.Repeat("0", 64))
+	resp, err := w.Client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+// collect reads the log and every file that the controller keeps, their names
+// too. The inbox holds raw bodies, by design (DESIGN §2).
+func collect(t *testing.T, w *world.World, outputs map[string][]byte) {
+	t.Helper()
+	log, err := os.ReadFile(w.Controller.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs["serve.log"] = log
+	err = filepath.WalkDir(w.DataDir(), func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(w.DataDir(), name)
+		if err != nil {
+			return err
+		}
+		if relative == "inbox" {
+			return filepath.SkipDir
+		}
+		outputs["name of "+relative] = []byte(relative)
+		if d.IsDir() {
+			return nil
+		}
+		outputs[relative], err = os.ReadFile(name)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
