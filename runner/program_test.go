@@ -338,14 +338,18 @@ func ownDescriptor(fd int) bool {
 }
 
 func openFiles() int {
-	for n := 0; ; n++ {
-		if _, err := syscall.Open("/dev/null", syscall.O_RDONLY, 0); err != nil {
-			for fd := 3; fd < 8; fd++ {
-				_ = syscall.Close(fd)
-			}
-			return n
+	var fds []int
+	for {
+		fd, err := syscall.Open("/dev/null", syscall.O_RDONLY, 0)
+		if err != nil {
+			break
 		}
+		fds = append(fds, fd)
 	}
+	for _, fd := range fds {
+		_ = syscall.Close(fd)
+	}
+	return len(fds)
 }
 
 // fill writes files of so many MiB until there is no room, and tells how much
