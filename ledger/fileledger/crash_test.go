@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/crashfs"
+	"github.com/fencepost/fencepost/ledger"
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 )
 
@@ -148,28 +148,28 @@ const (
 func (p *play) burst(l *Ledger, first int) error {
 	staged := make([]fencepost.StageOutcome, burstSize)
 	leases := make([]fencepost.Lease, burstSize)
-	client := func(i int) fencepost.Ledger { return p.history.Client(i+1, l) }
+	client := func(i int, l fencepost.Ledger) fencepost.Ledger { return p.history.Client(i+1, l) }
 	ctx := p.tb.Context()
-	for _, step := range []func(i int) error{
-		func(i int) error {
-			c, err := client(i).Claim(ctx, p.permanent(first+i))
+	for _, step := range []func(i int, l fencepost.Ledger) error{
+		func(i int, l fencepost.Ledger) error {
+			c, err := client(i, l).Claim(ctx, p.permanent(first+i))
 			if a, ok := c.(fencepost.Acquired); ok {
 				leases[i] = a.Lease
 			}
 			return err
 		},
-		func(i int) (err error) {
+		func(i int, l fencepost.Ledger) (err error) {
 			if leases[i].Valid() {
-				staged[i], err = client(i).Stage(ctx, p.permanent(first+i), leases[i], p.large(fmt.Sprint("burst ", i)))
+				staged[i], err = client(i, l).Stage(ctx, p.permanent(first+i), leases[i], p.large(fmt.Sprint("burst ", i)))
 			}
 			return err
 		},
-		func(i int) error {
+		func(i int, l fencepost.Ledger) error {
 			s, ok := staged[i].(fencepost.Staged)
 			if !ok {
 				return nil
 			}
-			_, err := client(i).Complete(ctx, p.permanent(first+i), s.Staged)
+			_, err := client(i, l).Complete(ctx, p.permanent(first+i), s.Staged)
 			return err
 		},
 	} {
@@ -181,10 +181,9 @@ func (p *play) burst(l *Ledger, first int) error {
 }
 
 // together has f(0) to f(n-1) wait at the only shard until all do, so that
-// one pass serves them.
-func together(l *Ledger, n int, f func(i int) error) error {
+// one pass serves them, in this order.
+func together(l *Ledger, n int, f func(i int, l fencepost.Ledger) error) error {
 	hold, held := make(chan struct{}), make(chan struct{})
-	errs := make(chan error, n)
 	s := l.shards[0]
 	stop := &op{done: make(chan struct{}), do: func(context.Context, *shard) error {
 		close(held)
@@ -197,20 +196,50 @@ func together(l *Ledger, n int, f func(i int) error) error {
 	case <-stop.done: // refused before it ran
 		return stop.err
 	}
+	var all []error
+	queued, ended := make(chan struct{}), make(chan error, n)
 	for i := range n {
-		go func() { errs <- f(i) }()
-		// In their order, so that each run makes the same calls. One that
-		// has nothing to ask has ended already.
-		for len(s.queue)+len(errs) <= i {
-			runtime.Gosched()
+		go func() { ended <- f(i, announced{l, queued}) }()
+		select {
+		case <-queued:
+		case err := <-ended: // it had nothing to ask
+			all = append(all, err)
 		}
 	}
 	close(hold)
-	var all []error
-	for range n {
-		all = append(all, <-errs)
+	for len(all) < n {
+		all = append(all, <-ended)
 	}
 	return errors.Join(all...)
+}
+
+// announced says when an operation waits at its shard.
+type announced struct {
+	*Ledger
+	queued chan<- struct{}
+}
+
+func (a announced) ask(req ledger.Request) (ledger.Answer, error) {
+	o := &op{req: req, done: make(chan struct{})}
+	a.shards[a.owner(req.On().Key())].queue <- o
+	a.queued <- struct{}{}
+	<-o.done
+	return o.answer, o.err
+}
+
+func (a announced) Claim(_ ctx, d fencepost.AcceptedDelivery) (fencepost.Claim, error) {
+	answer, err := a.ask(ledger.ClaimRequest{Delivery: d})
+	return answer.Claim, err
+}
+
+func (a announced) Stage(_ ctx, d fencepost.AcceptedDelivery, l fencepost.Lease, p fencepost.Publication) (fencepost.StageOutcome, error) {
+	answer, err := a.ask(ledger.StageRequest{Delivery: d, Lease: l, Publication: p})
+	return answer.Stage, err
+}
+
+func (a announced) Complete(_ ctx, d fencepost.AcceptedDelivery, s fencepost.StagedPublication) (fencepost.Completion, error) {
+	answer, err := a.ask(ledger.CompleteRequest{Delivery: d, Staged: s})
+	return answer.Completion, err
 }
 
 // afterwards opens what is left and takes everything to its end, which shows
@@ -314,12 +343,12 @@ func TestCrashAtEveryCall(t *testing.T) {
 	if calls < 200 {
 		t.Fatalf("the play makes %d calls: too few to be worth much", calls)
 	}
-	const parts = 8
+	const parts = 4
 	for part := range parts {
 		t.Run(fmt.Sprint("part ", part), func(t *testing.T) {
 			t.Parallel()
 			states := 0
-			for n := 1 + part; n <= calls; n += parts {
+			for n := 1 + part*stride(); n <= calls; n += parts * stride() {
 				for _, at := range crashMoments(n) {
 					states += crashAndRecover(t, n, at)
 				}
@@ -332,6 +361,14 @@ func TestCrashAtEveryCall(t *testing.T) {
 // exhaustive asks for every crash moment and every way to forget, instead of
 // some of each: minutes instead of seconds.
 var exhaustive = os.Getenv("FENCEPOST_EXHAUSTIVE") != ""
+
+// stride is how many calls lie between those that are tried.
+func stride() int {
+	if exhaustive {
+		return 1
+	}
+	return 3
+}
 
 type moment struct {
 	when crashfs.When
