@@ -20,7 +20,7 @@ const childEnv = "FENCEPOST_LEDGER_CHILD"
 func runChild(line string) int {
 	args := strings.Fields(line)
 	role, ok := map[string]func([]string) error{
-		"cycles": childCycles, "history": childHistory, "claim": childClaim,
+		"cycles": childCycles, "history": childHistory,
 	}[args[0]]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "unknown role %q\n", args[0])
@@ -135,6 +135,3 @@ func (t *childTB) Context() context.Context  { return context.Background() }
 func (t *childTB) Fatal(args ...any)         { panic(fmt.Sprint(args...)) }
 func (t *childTB) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
 func (t *childTB) Error(args ...any)         { t.err = fmt.Errorf("%s", fmt.Sprint(args...)) }
-
-func childHistory([]string) error { return nil }
-func childClaim([]string) error   { return nil }
