@@ -1,6 +1,7 @@
 package gitfetch_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -173,6 +174,9 @@ func TestOnlyTheClosureOfTheCommitIsTaken(t *testing.T) {
 			sub := f.tree(file("a", b), file("b", b))
 			return f.commit(f.tree(dir("x", sub), dir("y", sub), file("z", b)))
 		}, nil},
+		{"with empty directories", func(f *forge) fencepost.ObjectID {
+			return f.commit(f.tree(dir("a", f.tree()), dir("b", f.tree(dir("c", f.tree())))))
+		}, nil},
 		{"without the commit", func(f *forge) fencepost.ObjectID {
 			f.tree(file("a", f.blob("a")))
 			return absent
@@ -327,5 +331,34 @@ func TestALocalFailureIsUnavailableAndShowsNoPath(t *testing.T) {
 	}
 	if _, err := w.Fetch(t.Context(), req); !errors.Is(err, gitfetch.ErrRequest) {
 		t.Errorf("after Close: err = %v, want %v", err, gitfetch.ErrRequest)
+	}
+}
+
+func TestAFetchThatIsCancelledWhileItWritesLeavesNothing(t *testing.T) {
+	t.Parallel()
+	var f forge
+	var entries []packtest.Entry
+	for i := range 2000 {
+		entries = append(entries, dir(fmt.Sprintf("d%04d", i), f.tree(file("f", f.blob(fmt.Sprint(i))))))
+	}
+	commit := f.commit(f.tree(entries...))
+	h := &host{advertisement: advertisement(), result: answerWith(commit, f.b.Bytes())}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	parent := t.TempDir()
+	var files int64
+	_, err := gitfetch.Fetch(ctx, gitfetch.Request{
+		URL: h.start(t), Commit: fencepost.CommitID{ObjectID: commit}, AllowHTTP: true, Dir: filepath.Join(parent, "out"),
+		Progress: func(p gitfetch.Progress) {
+			if files = p.Files; files > 0 {
+				cancel()
+			}
+		},
+	})
+	if !errors.Is(err, context.Canceled) || fencepost.ReasonOf(err) != fencepost.ReasonUnavailable || files == 2000 {
+		t.Errorf("err = %v (%s) after %d files", err, fencepost.ReasonOf(err), files)
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

@@ -19,6 +19,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+func TestURLsAreSentAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	s := gitserver.New(t)
+	repo := s.Repo(t, "a group/r+1.git")
+	commit := repo.Commit(t, "main", sample())
+	for _, path := range []string{"/a%20group/r+1.git", "/a%20group/r%2B1.git", "/a%20group/r+1.git/"} {
+		req := request(repo, commit)
+		req.URL = s.URL + path
+		if c := fetch(t, req); c.Repository() != req.URL {
+			t.Errorf("%s: repository %s", path, c.Repository())
+		}
+	}
+	for _, r := range s.Requests() {
+		if !strings.HasPrefix(r.RequestURI, "/a%20group/r+1.git/") && !strings.HasPrefix(r.RequestURI, "/a%20group/r%2B1.git/") {
+			t.Errorf("asked for %s", r.RequestURI)
+		}
+	}
+}
+
 func TestAnAbsentRepositoryIsNotFound(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)

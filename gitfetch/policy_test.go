@@ -18,7 +18,7 @@ import (
 
 func TestSymlinkPolicies(t *testing.T) {
 	t.Parallel()
-	s := gitserver.New(t)
+	repo := gitserver.New(t).Repo(t, "r.git")
 	link := func(path, target string) gitserver.Entry {
 		return gitserver.Entry{Path: path, Mode: "120000", Content: target}
 	}
@@ -49,11 +49,10 @@ func TestSymlinkPolicies(t *testing.T) {
 		{"a link under a name that Git reads is refused as data too", []gitserver.Entry{link(".gitattributes", "x")}, gitfetch.SymlinksAsData, "gitfile-link", ""},
 		{"a link too long for any system is refused as data too", []gitserver.Entry{link("l", strings.Repeat("x", 4096))}, gitfetch.SymlinksAsData, "link-target", ""},
 	}
-	for _, tt := range tests {
+	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			repo := s.Repo(t, strings.ReplaceAll(t.Name(), "/", "-")+".git")
-			req := request(repo, repo.Commit(t, "main", append(tt.entries, gitserver.Entry{Path: "README", Content: "r"})))
+			req := request(repo, repo.Commit(t, fmt.Sprint("b", i), append(tt.entries, gitserver.Entry{Path: "README", Content: "r"})))
 			req.Policy.Symlinks = tt.policy
 			if tt.rule != "" {
 				_, err := workspace(t).Fetch(t.Context(), req)
@@ -109,7 +108,7 @@ func TestGitlinkPolicies(t *testing.T) {
 
 func TestNamePolicies(t *testing.T) {
 	t.Parallel()
-	s := gitserver.New(t)
+	repo := gitserver.New(t).Repo(t, "r.git")
 	tests := []struct {
 		paths    []string
 		portable string // rule, "" for success
@@ -130,12 +129,11 @@ func TestNamePolicies(t *testing.T) {
 	for i, tt := range tests {
 		t.Run(fmt.Sprintf("%q", tt.paths), func(t *testing.T) {
 			t.Parallel()
-			repo := s.Repo(t, fmt.Sprintf("r%d.git", i))
 			var entries []gitserver.Entry
 			for _, p := range tt.paths {
 				entries = append(entries, gitserver.Entry{Path: p, Content: p})
 			}
-			commit := repo.Commit(t, "main", entries)
+			commit := repo.Commit(t, fmt.Sprint("b", i), entries)
 			for names, rule := range map[gitfetch.Names]string{gitfetch.NamesPortable: tt.portable, gitfetch.NamesPOSIX: tt.posix} {
 				req := request(repo, commit)
 				req.Policy.Names = names

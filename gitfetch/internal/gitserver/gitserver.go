@@ -4,6 +4,7 @@ package gitserver
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fencepost/fencepost"
 )
@@ -106,7 +108,7 @@ func start(tb T, listen func(http.Handler) *httptest.Server) *Server {
 	git := &cgi.Handler{
 		Path:   backend,
 		Env:    append([]string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1"}, s.env...),
-		Stderr: new(bytes.Buffer),
+		Stderr: io.Discard, // Git's complaints about what tests ask for
 	}
 	server := listen(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -161,7 +163,7 @@ type Repo struct {
 	Dir string
 
 	s     *Server
-	marks int
+	marks atomic.Int64
 }
 
 // Repo makes an empty repository.
@@ -205,8 +207,7 @@ type Entry struct {
 func (r *Repo) Commit(tb T, branch string, entries []Entry, parents ...fencepost.CommitID) fencepost.CommitID {
 	tb.Helper()
 	var in bytes.Buffer
-	fmt.Fprintf(&in, "commit refs/heads/%s\ncommitter A <a@example.org> %d +0000\ndata 1\nm\n", branch, 1700000000+r.marks)
-	r.marks++
+	fmt.Fprintf(&in, "commit refs/heads/%s\ncommitter A <a@example.org> %d +0000\ndata 1\nm\n", branch, 1700000000+r.marks.Add(1))
 	for i, p := range parents {
 		verb := "merge"
 		if i == 0 {
