@@ -20,15 +20,11 @@ import (
 // This file is the program that runs: the test binary under another name. What
 // it finds out it tells as the report of a pass.
 
-// isProgram reports whether this process was started by a runner as a program,
-// or by such a program as its descendant.
+// isProgram reports whether this process was started by a runner as a program.
 func isProgram() bool { return filepath.Base(os.Args[0]) == "program" }
 
 // program does what the candidate's script says.
 func program() int {
-	if len(os.Args) > 1 {
-		return descendant(os.Args[2:])
-	}
 	req, script, err := readScript()
 	if err != nil {
 		return 90
@@ -149,8 +145,8 @@ func descend(mark string, count int, then func(started int) int) int {
 	started := 0
 	for range count {
 		// Double fork: the child is a session leader, starts a grandchild in a
-		// session of its own, and ends.
-		cmd := exec.Command(os.Args[0], mark, "fork")
+		// session of its own, and ends. The mark is the daemon's name.
+		cmd := exec.Command("/bin/sh", "-c", `setsid /bin/sh -c 'trap "" TERM INT HUP; tail -f /dev/null; :' `+mark+" & exit 0")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if cmd.Run() != nil {
 			break
@@ -158,22 +154,6 @@ func descend(mark string, count int, then func(started int) int) int {
 		started++
 	}
 	return then(started)
-}
-
-// descendant is a process that a program started: it makes itself a daemon.
-func descendant(args []string) int {
-	switch args[0] {
-	case "fork":
-		cmd := exec.Command(os.Args[0], os.Args[1], "daemon")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if cmd.Start() != nil {
-			return 1
-		}
-		return 0
-	case "daemon":
-		return sleep()
-	}
-	return 94
 }
 
 // spoiledResult writes a result that is wrong in one way, and exits as a pass.
