@@ -59,8 +59,7 @@ func (e *briefError) Error() string { return e.text }
 // Unwrap returns the library's error.
 func (e *briefError) Unwrap() error { return e.cause }
 
-// judge turns an answer into a result or a typed error, and keeps what may be
-// asked about again.
+// judge turns an answer into a result or a typed error.
 func (c *Client) judge(k call, a *answer, held *cached, token fencepost.Secret, limited time.Time) (*answer, error) {
 	fail := func(why fencepost.Reason, err error) error {
 		return &fencepost.Error{Op: k.op, Reason: why, Err: err}
@@ -72,9 +71,6 @@ func (c *Client) judge(k call, a *answer, held *cached, token fencepost.Secret, 
 	case a.status == http.StatusNotModified && held != nil:
 		return &answer{url: held.url, status: http.StatusOK, header: held.header, body: held.body}, nil
 	case a.status >= 200 && a.status < 300:
-		if k.method == http.MethodGet && !k.fresh {
-			c.cache.put(&cached{url: a.url, etag: a.header.Get("Etag"), header: a.header, body: a.body})
-		}
 		return a, nil
 	case a.status >= 300 && a.status < 400:
 		return nil, fail(fencepost.ReasonProvider, &movedError{location: a.header.Get("Location")})

@@ -146,6 +146,7 @@ func (c *Client) do(ctx context.Context, k call, into any) (http.Header, error) 
 		}
 		switch refused, _ := errors.AsType[*tokenRefusedError](err); {
 		case err == nil:
+			c.keep(k, a)
 			return a.header, nil
 		case refused != nil && !renewed:
 			// It may have ended in mid-flow: GitHub's clock, or a revocation.
@@ -165,6 +166,15 @@ func (c *Client) do(ctx context.Context, k call, into any) (http.Header, error) 
 			return nil, transportError(k, err)
 		}
 		wait *= 2
+	}
+}
+
+// keep keeps an answer that was understood, to ask whether it has changed. One
+// that was cut off on its way would otherwise be believed for as long as
+// GitHub says that it has not.
+func (c *Client) keep(k call, a *answer) {
+	if k.method == http.MethodGet && !k.fresh {
+		c.cache.put(&cached{url: a.url, etag: a.header.Get("Etag"), header: a.header, body: a.body})
 	}
 }
 

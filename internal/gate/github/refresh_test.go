@@ -333,6 +333,18 @@ func TestASecondRefreshCostsFewCountedRequests(t *testing.T) {
 	}
 }
 
+// An answer that was cut off under an ETag that holds must not be asked about
+// again: "not modified" would make it true for ever.
+func TestAGarbledAnswerIsNotKept(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(_ *forgesim.Config, l *github.Limits) { l.ReadAttempts = 1 })
+	_, s := b.open(forgesim.OpenPull{})
+	b.forge.Inject(forgesim.Fault{On: "GET /repos/{owner}/{repo}/pulls/{pull_number}", Effect: forgesim.Garble{}})
+	_, err := b.lane.Refresh(t.Context(), s)
+	wantReason(t, err, fencepost.ReasonProvider)
+	b.refresh(s)
+}
+
 func TestRefreshEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(_ *forgesim.Config, l *github.Limits) {
