@@ -275,6 +275,54 @@ func TestASilentServerIsLeftInTime(t *testing.T) {
 	}
 }
 
+func TestARepositoryIsItsIDs(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, answer string
+		want         fencepost.Reason
+	}{
+		{"another id", `{"id":1296270,"full_name":"acme/docs","owner":{"id":583231}}`, fencepost.ReasonIdentity},
+		{"another owner", `{"id":1296269,"full_name":"acme/docs","owner":{"id":583232}}`, fencepost.ReasonIdentity},
+		{"neither", `{}`, fencepost.ReasonIdentity},
+		{"a name that leads elsewhere", `{"id":1296269,"full_name":"../../user","owner":{"id":583231}}`, fencepost.ReasonProvider},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDouble(t, good, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tc.answer) })
+			_, err := d.lane(t).Refresh(t.Context(), aSubject(t))
+			wantReason(t, err, tc.want)
+			if d.calls.Load() != 1 {
+				t.Errorf("%d calls", d.calls.Load())
+			}
+		})
+	}
+}
+
+func TestFindBelievesNoOtherAppsRun(t *testing.T) {
+	t.Parallel()
+	v := aVerdict(t)
+	for app, want := range map[string]bool{`{"id":12345}`: true, `{"id":9}`: false, `null`: false} {
+		d := newDouble(t, good, func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/check-runs") {
+				_, _ = io.WriteString(w, `{"id":1296269,"full_name":"acme/docs","owner":{"id":583231}}`)
+				return
+			}
+			// A server that does not mind the filters that it was given.
+			shown := "2 files, 0 broken links\\n\\nEvaluation `" + v.Evaluation.String() + "` of delivery `" + string(v.Delivery) + "`. Evidence: `art_x`."
+			_, _ = fmt.Fprintf(w, `{"total_count":1,"check_runs":[{"id":41000000001,"name":"fencepost/docs","head_sha":%q,"external_id":%q,
+				"status":"completed","conclusion":"success","started_at":"2026-11-30T12:00:00Z","completed_at":"2026-11-30T12:00:01Z",
+				"output":{"title":"All links lead somewhere","summary":"%s"},"app":%s}]}`, v.Subject.Head, v.Evaluation, shown, app)
+		})
+		lane := d.lane(t)
+		document, err := lane.Compose(v)
+		must(t, err)
+		got, found, err := lane.Find(t.Context(), document)
+		if found != want || err != nil || (want && got.ID != "41000000001") {
+			t.Errorf("App %s: found %v %v, %v", app, found, got, err)
+		}
+	}
+}
+
 func TestErrorsHoldNothingOfTheExchange(t *testing.T) {
 	t.Parallel()
 	d := newDouble(t, good, func(w http.ResponseWriter, r *http.Request) {

@@ -129,6 +129,22 @@ func TestWhatDiffersUnderOurKeyFailsClosed(t *testing.T) {
 	}
 }
 
+func TestTwoThatAreBothWhatWasStagedFailClosed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, s := b.open(forgesim.OpenPull{})
+	document := b.compose(verdict(s, b.refresh(s)))
+	for range 2 {
+		_, err := b.lane.Create(t.Context(), document)
+		must(t, err)
+	}
+	_, found, err := b.lane.Find(t.Context(), document)
+	wantReason(t, err, fencepost.ReasonPublishConflict)
+	if found {
+		t.Error("one of two was taken")
+	}
+}
+
 func TestAWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -223,6 +223,20 @@ func TestRefreshWaitsForTheTestMergeWithinItsBound(t *testing.T) {
 	wantReason(t, err, fencepost.ReasonProvider)
 }
 
+func TestAStaleTestMergeIsNotTaken(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, s := b.open(forgesim.OpenPull{})
+	before := b.refresh(s)
+	_, err := b.repo.Push(t.Context(), forgesim.Push{Branch: "main", Change: forgesim.Change{Files: map[string]string{"other.md": "x\n"}}})
+	must(t, err)
+	stale := b.forge.Inject(forgesim.Fault{On: "GET /repos/{owner}/{repo}/pulls/{pull_number}", Times: 2, Effect: forgesim.Stale{}})
+	got := b.refresh(s)
+	if stale.Met() != 2 || got.Candidate == before.Candidate || got.Base == before.Base {
+		t.Errorf("%d stale answers, candidate %v, base %v", stale.Met(), got.Candidate, got.Base)
+	}
+}
+
 func TestRefreshSurvivesAProviderThatStumbles(t *testing.T) {
 	t.Parallel()
 	const pulls = "GET /repos/{owner}/{repo}/pulls/{pull_number}"
