@@ -30,7 +30,7 @@ func (q queue) Next(ctx context.Context) (gate.Ticket, error) {
 	if err != nil {
 		return gate.Ticket{}, err
 	}
-	return gate.Ticket{ID: item.ID.String(), Received: item.Received, Delivery: item.Key.ID()}, nil
+	return gate.Ticket{ID: item.ID.String(), Received: item.Received, Delivery: item.Key.ID(), Key: item.Key}, nil
 }
 
 // Read implements [gate.Queue].

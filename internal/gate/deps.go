@@ -15,8 +15,10 @@ type Ticket struct {
 	ID string
 	// Received is when the delivery came.
 	Received time.Time
-	// Delivery is how it was named in the answer to its sender, for people.
+	// Delivery is how it was named in the answer to its sender, for people;
+	// Key is the whole of it. Neither is trusted.
 	Delivery fencepost.DeliveryID
+	Key      fencepost.DeliveryKey
 }
 
 // A Recorded is a delivery as it was recorded at ingress. Nothing of it is
@@ -99,6 +101,9 @@ type Note struct {
 	// Sent is when the write was last about to be sent; zero: never. From then
 	// on the provider may have it.
 	Sent time.Time
+	// Entered is the subject that was entered into the standings for it; the
+	// zero Subject: none was.
+	Entered Subject
 	// Written is the provider's own id of what it took; "" until that is known.
 	// From then on nothing is ever written again.
 	Written string
@@ -140,7 +145,10 @@ type Standings interface {
 	// Advance makes st the newest one unless a newer one stands, and returns
 	// the one that stands then.
 	Advance(ctx context.Context, g Name, s Subject, st Standing) (Standing, error)
-	// Known reports whether a subject was ever entered.
+	// Leave forgets that a subject was entered: its delivery never became a
+	// result. What was advanced for its head stays.
+	Leave(ctx context.Context, g Name, s Subject) error
+	// Known reports whether a subject was ever entered, and has not left.
 	Known(ctx context.Context, g Name, s Subject) (bool, error)
 }
 

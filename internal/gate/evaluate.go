@@ -76,7 +76,7 @@ func (e *evaluation) conclude(ctx context.Context) (fencepost.Publication, error
 // begin counts the start, and ends at once what a newer evaluation of the same
 // head has overtaken, or what was begun too often.
 func (e *evaluation) begin(ctx context.Context) error {
-	note, err := e.pool.Notes.Change(ctx, e.delivery.Key(), func(n *Note) { n.Starts++ })
+	note, err := e.pool.Notes.Change(ctx, e.delivery.Key(), func(n *Note) { n.Starts, n.Entered = n.Starts+1, e.subject })
 	if err != nil {
 		return unavailable("count start", err)
 	}

@@ -53,6 +53,9 @@ func (w *work) finish(ctx context.Context, kind Kind, why fencepost.Reason) {
 		p.log(ctx, "record event", e.Delivery, err)
 		err = nil
 	}
+	if err == nil && kind == KindRefused && w.gate != nil {
+		err = w.leave(ctx)
+	}
 	if err == nil && w.delivery.Valid() {
 		err = p.Notes.Forget(ctx, w.delivery.Key())
 	}
@@ -65,6 +68,28 @@ func (w *work) finish(ctx context.Context, kind Kind, why fencepost.Reason) {
 		return
 	}
 	p.schedule.drop(t)
+}
+
+// leave makes the subject of a delivery that was begun and is now refused
+// unknown again, so that healing asks the provider for it: a key that is
+// revoked in mid-flow must not leave a request without a result for good. What
+// the subject is comes from the note of then: the delivery's own bytes are not
+// trusted any more. DESIGN §4
+func (w *work) leave(ctx context.Context) error {
+	key := w.task.ticket.Key
+	if key.IsZero() {
+		return nil
+	}
+	note, err := w.pool.Notes.Change(ctx, key, func(*Note) {})
+	if err != nil {
+		return err
+	}
+	if note.Entered != (Subject{}) {
+		if err := w.pool.Standings.Leave(ctx, w.gate.Name, note.Entered); err != nil {
+			return err
+		}
+	}
+	return w.pool.Notes.Forget(ctx, key)
 }
 
 // alertEnd tells people of deliveries that ended without a result.

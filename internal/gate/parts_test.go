@@ -34,11 +34,11 @@ func newQueue() *queue {
 	return &queue{entries: map[string]gate.Recorded{}, changed: make(chan struct{})}
 }
 
-func (q *queue) add(r gate.Recorded, d fencepost.DeliveryID) {
+func (q *queue) add(r gate.Recorded, d fencepost.DeliveryKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.seq++
-	t := gate.Ticket{ID: strconv.Itoa(q.seq), Received: r.Received, Delivery: d}
+	t := gate.Ticket{ID: strconv.Itoa(q.seq), Received: r.Received, Delivery: d.ID(), Key: d}
 	q.entries[t.ID] = r
 	q.order = append(q.order, t)
 	close(q.changed)
@@ -177,6 +177,10 @@ func (n mortalStandings) Enter(ctx context.Context, g gate.Name, s gate.Subject)
 
 func (n mortalStandings) Advance(ctx context.Context, g gate.Name, s gate.Subject, st gate.Standing) (gate.Standing, error) {
 	return call(n.fate, "advance", func() (gate.Standing, error) { return n.book.Advance(ctx, g, s, st) })
+}
+
+func (n mortalStandings) Leave(ctx context.Context, g gate.Name, s gate.Subject) error {
+	return n.book.Leave(ctx, g, s)
 }
 
 func (n mortalStandings) Known(ctx context.Context, g gate.Name, s gate.Subject) (bool, error) {

@@ -36,13 +36,29 @@ func (e *evaluation) stage(ctx context.Context, p fencepost.Publication) end {
 	switch a := answer.(type) {
 	case fencepost.Staged:
 		ev := e.leaseEvent(KindStaged, e.tenure.current(), e.pool.Now().Sub(began))
-		ev.Reason, _ = p.None()
+		ev.Reason, ev.Details = e.stagedAs(p)
 		e.record(ctx, ev)
 		return e.publish(publishing, a.Staged, a.Lease)
 	case fencepost.Lost:
 		return later{why: fencepost.ReasonLost}
 	}
 	return e.ledgerFailed(ctx, "stage", errors.New("unknown answer"))
+}
+
+// stagedAs says for people what was frozen.
+func (e *evaluation) stagedAs(p fencepost.Publication) (fencepost.Reason, []Detail) {
+	if why, none := p.None(); none {
+		return why, []Detail{{"conclusion", "none"}}
+	}
+	v, err := e.gate.Lane.Inspect(p.Bytes())
+	if err != nil {
+		return fencepost.ReasonOf(err), nil
+	}
+	d := []Detail{{"conclusion", v.Conclusion.String()}}
+	if v.Artifact != "" {
+		d = append(d, Detail{"evidence", v.Artifact})
+	}
+	return v.Reason, d
 }
 
 // publish brings a staged publication to its end, on the first try and on

@@ -73,6 +73,29 @@ func TestWhatIsNoLongerAuthenticNeverBecomesWork(t *testing.T) {
 	}
 }
 
+func TestWhatIsRefusedInMidFlowIsUnknownAgain(t *testing.T) {
+	t.Parallel()
+	for _, spoil := range []func(w *world){
+		func(w *world) { w.trust.revoke("a") },
+		func(w *world) { w.queue.alter(func(r *gate.Recorded) { r.Body = append(r.Body, 'x') }) },
+	} {
+		inWorld(t, func(t *testing.T, w *world) {
+			key := w.deliver(7, w.provider.head.ID)
+			w.killAt("stage", true)
+			subject := gate.Subject{Number: 7, Head: w.provider.head.ID, BaseRef: "refs/heads/main"}
+			if !w.known(subject) {
+				t.Error("not known while it is worked on")
+			}
+			spoil(w)
+			w.run()
+			w.wantRuns()
+			if w.known(subject) || w.note(key) != (gate.Note{}) {
+				t.Errorf("known %v, note %+v: healing would not ask for it", w.known(subject), w.note(key))
+			}
+		})
+	}
+}
+
 func TestARefusalIsRecordedBeforeItIsForgotten(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {

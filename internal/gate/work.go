@@ -151,10 +151,10 @@ func (w *work) claim(ctx context.Context) end {
 	w.pool.Alerts.Resolve(AlertLedgerCapacity, string(w.gate.Name))
 	switch a := answer.(type) {
 	case fencepost.Acquired:
-		w.record(ctx, w.leaseEvent(KindClaimed, a.Lease, w.pool.Now().Sub(claimed)))
+		w.record(ctx, w.leaseEvent(KindClaimed, a.Lease, w.pool.Now().Sub(claimed), w.subjectDetail()))
 		return w.abandon(a.Lease, w.evaluate(ctx, a.Lease))
 	case fencepost.Publish:
-		w.record(ctx, w.leaseEvent(KindClaimed, a.Lease, w.pool.Now().Sub(claimed), Detail{"staged", "true"}))
+		w.record(ctx, w.leaseEvent(KindClaimed, a.Lease, w.pool.Now().Sub(claimed), w.subjectDetail(), Detail{"staged", "true"}))
 		return w.abandon(a.Lease, w.publish(publishing, a.Staged, a.Lease))
 	case fencepost.Busy:
 		return later{why: fencepost.ReasonNone, at: w.pool.Now().Add(max(a.After, minBusy))}
@@ -170,6 +170,11 @@ func (w *work) claim(ctx context.Context) end {
 		return dropped{fencepost.ReasonExpired}
 	}
 	return w.ledgerFailed(ctx, "claim", fmt.Errorf("unknown answer %T", answer))
+}
+
+// subjectDetail names what the event asks about, for people: "#7 5e1c309".
+func (w *work) subjectDetail() Detail {
+	return Detail{"subject", fmt.Sprintf("#%d %.7s", w.subject.Number, w.subject.Head)}
 }
 
 // abandon gives a lease up whose work has stopped before its end, so that the

@@ -171,6 +171,20 @@ func (w *world) note(key fencepost.DeliveryKey) gate.Note {
 	return note
 }
 
+// known tells whether a subject was entered.
+func (w *world) known(s gate.Subject) bool {
+	w.t.Helper()
+	book, err := notebook.Open(w.disk.Process(), notebook.Limits{}, time.Now)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	known, err := book.Known(w.t.Context(), "docs", s)
+	if err := errors.Join(err, book.Close()); err != nil {
+		w.t.Fatal(err)
+	}
+	return known
+}
+
 // deliver records a delivery for a head, as ingress does.
 func (w *world) deliver(number int64, head fencepost.CommitID) fencepost.DeliveryKey {
 	return w.deliverAs(number, head, "a", "")
@@ -201,7 +215,7 @@ func (w *world) deliverAs(number int64, head fencepost.CommitID, anchor fencepos
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.queue.add(r, d.ID())
+	w.queue.add(r, d.Key())
 	return d.Key()
 }
 

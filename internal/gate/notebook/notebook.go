@@ -46,6 +46,10 @@ type note struct {
 	Reason   string    `json:"reason,omitempty"`
 	Sent     time.Time `json:"sent,omitzero"`
 	Written  string    `json:"written,omitempty"`
+	// What was entered for it, if anything.
+	Number int64  `json:"number,omitzero"`
+	Head   string `json:"head,omitempty"`
+	Base   string `json:"base,omitempty"`
 }
 
 // A head is what is remembered of one gate and head.
@@ -122,7 +126,9 @@ func (n *Notebook) Change(ctx context.Context, d fencepost.DeliveryKey, change f
 			return err
 		}
 		was, ok := entries[key]
-		result = was.public()
+		if result, err = was.public(); err != nil {
+			return err
+		}
 		change(&result)
 		is := private(result)
 		if is == was {
@@ -157,14 +163,29 @@ func (n *Notebook) Forget(ctx context.Context, d fencepost.DeliveryKey) error {
 	return failure("notebook.forget", err)
 }
 
-func (n note) public() gate.Note {
-	return gate.Note{
+func (n note) public() (gate.Note, error) {
+	result := gate.Note{
 		Starts: n.Starts, Failures: n.Failures, Reason: fencepost.Reason(n.Reason), Sent: n.Sent, Written: n.Written,
 	}
+	if n.Head == "" {
+		return result, nil
+	}
+	head, err := fencepost.ParseCommitID(n.Head)
+	if err != nil {
+		return gate.Note{}, corrupt("notes", "a head")
+	}
+	result.Entered = gate.Subject{Number: n.Number, Head: head, BaseRef: n.Base}
+	return result, nil
 }
 
 func private(n gate.Note) note {
-	return note{Starts: n.Starts, Failures: n.Failures, Reason: string(n.Reason), Sent: n.Sent.UTC().Round(0), Written: n.Written}
+	result := note{
+		Starts: n.Starts, Failures: n.Failures, Reason: string(n.Reason), Sent: n.Sent.UTC().Round(0), Written: n.Written,
+	}
+	if n.Entered != (gate.Subject{}) {
+		result.Number, result.Head, result.Base = n.Entered.Number, n.Entered.Head.String(), n.Entered.BaseRef
+	}
+	return result
 }
 
 // Enter implements [gate.Standings].
@@ -193,6 +214,25 @@ func (n *Notebook) Advance(ctx context.Context, g gate.Name, s gate.Subject, st 
 		return err
 	})
 	return newest, failure("notebook.advance", err)
+}
+
+// Leave implements [gate.Standings].
+func (n *Notebook) Leave(ctx context.Context, g gate.Name, s gate.Subject) error {
+	file, key := placeOf(g, s)
+	err := n.locked(ctx, file, func() error {
+		entries, err := n.heads.read(file)
+		if err != nil {
+			return err
+		}
+		h, ok := entries[key]
+		if i := slices.Index(h.Requests, s.Number); ok && i >= 0 {
+			h.Requests = slices.Delete(h.Requests, i, i+1)
+			entries[key] = h
+			return n.heads.write(file, entries)
+		}
+		return nil
+	})
+	return failure("notebook.leave", err)
 }
 
 // Known implements [gate.Standings].

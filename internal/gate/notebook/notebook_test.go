@@ -64,6 +64,7 @@ func TestANoteIsKeptUntilItIsForgotten(t *testing.T) {
 	n := open(t, disk.Process(), notebook.Limits{})
 	want := gate.Note{
 		Starts: 3, Failures: 2, Reason: fencepost.ReasonProvider, Sent: epoch.Add(time.Nanosecond), Written: "41000000001",
+		Entered: subject(7, "11"),
 	}
 	got := must[gate.Note](t)(n.Change(t.Context(), key(1), func(n *gate.Note) { *n = want }))
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -354,5 +355,36 @@ func TestDamageIsSaidAndStaysInItsFile(t *testing.T) {
 	}
 	if got := must[gate.Note](t)(n.Change(t.Context(), key(2), func(*gate.Note) {})); got.Starts != 2 {
 		t.Errorf("the other file holds %+v", got)
+	}
+}
+
+func TestASubjectThatLeftIsUnknownAndItsHeadKeepsItsStanding(t *testing.T) {
+	t.Parallel()
+	n := must[*notebook.Notebook](t)(notebook.Open(durable.OS(t.TempDir()), notebook.Limits{}, time.Now))
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s, other := subject(7, "11"), subject(8, "11")
+	st := gate.Standing{Received: time.Unix(100, 0).UTC(), Delivery: fencepost.DeliveryKey{1}}
+	for _, in := range []gate.Subject{s, other} {
+		must[gate.Standing](t)(n.Enter(t.Context(), "docs", in))
+	}
+	must[gate.Standing](t)(n.Advance(t.Context(), "docs", s, st))
+	for range 2 {
+		if err := n.Leave(t.Context(), "docs", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if must[bool](t)(n.Known(t.Context(), "docs", s)) || !must[bool](t)(n.Known(t.Context(), "docs", other)) {
+		t.Error("the one that left must be unknown, the other of the same head known")
+	}
+	if got := must[gate.Standing](t)(n.Enter(t.Context(), "docs", s)); got != st {
+		t.Errorf("standing %+v, want %+v", got, st)
+	}
+	note := must[gate.Note](t)(n.Change(t.Context(), fencepost.DeliveryKey{2}, func(n *gate.Note) { n.Entered = s }))
+	if again := must[gate.Note](t)(n.Change(t.Context(), fencepost.DeliveryKey{2}, func(*gate.Note) {})); again != note || again.Entered != s {
+		t.Errorf("note %+v, want %+v", again, note)
 	}
 }
