@@ -255,6 +255,119 @@ func TestNothingAcknowledgedIsLostByACrashAtAnyCall(t *testing.T) {
 	t.Logf("%d crash states", states)
 }
 
+func TestNothingAcknowledgedIsLostByAKillAtAnyCall(t *testing.T) {
+	t.Parallel()
+	dry := crashfs.New(crashfs.Options{})
+	ops := map[int]crashfs.Op{}
+	dry.Plan(func(c crashfs.Call) crashfs.Fault { ops[c.N] = c.Op; return crashfs.Fault{} })
+	must(t, script(newWitness(t, dry), dry.Process()))
+	eio := errors.New("input/output error")
+	plans := map[string]func(n int) crashfs.Plan{
+		"before": func(n int) crashfs.Plan { return crashfs.KillAt(n, crashfs.Before, 0) },
+		"inside": func(n int) crashfs.Plan { return crashfs.KillAt(n, crashfs.Inside, 900) },
+		"after":  func(n int) crashfs.Plan { return crashfs.KillAt(n, crashfs.After, 0) },
+		// The sync failed, and nobody lived to say so.
+		"failed sync": func(n int) crashfs.Plan {
+			return func(c crashfs.Call) crashfs.Fault {
+				if c.N != n {
+					return crashfs.Fault{}
+				}
+				return crashfs.Fault{Kill: crashfs.After, Err: eio}
+			}
+		},
+	}
+	for name, plan := range plans {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for n := 1; n <= len(ops); n++ {
+				if !ops[n].Changes() || (name == "failed sync" && ops[n] != crashfs.OpSync) {
+					continue
+				}
+				d := crashfs.New(crashfs.Options{})
+				d.Plan(plan(n))
+				w := newWitness(t, d)
+				if err := script(w, d.Process()); !errors.Is(err, crashfs.ErrKilled) {
+					t.Fatalf("call %d (%s): %v, want ErrKilled", n, ops[n], err)
+				}
+				d.Plan(nil)
+				// The next process finds the page cache as it was left.
+				if err := w.check(d); err != nil {
+					t.Fatalf("killed at call %d (%s): %v", n, ops[n], err)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatIsLeftOfABatchIsAllOrUnacknowledged crashes the sync of several
+// entries that are written together, of which any may arrive.
+func TestWhatIsLeftOfABatchIsAllOrUnacknowledged(t *testing.T) {
+	t.Parallel()
+	d := crashfs.New(crashfs.Options{})
+	w := newWitness(t, d)
+	b := open(t, d.Process(), small)
+	must(t, w.record(b, mail{id: 1, body: text("acknowledged")}))
+	var requests []*request
+	for i := range uint64(4) {
+		m := mail{id: 10 + i, body: bytes.Repeat([]byte{'a' + byte(i)}, 1000)}
+		a := m.accepted(t)
+		w.sent[a.Key()] = string(m.body)
+		requests = append(requests, &request{
+			typ: frameEntry, meta: appendMeta(nil, recordedOf(a, headers, m.body)), body: m.body,
+			entry: &entry{key: a.Key(), binding: a.Binding(), log: b.own, state: flying},
+		})
+	}
+	d.Plan(func(c crashfs.Call) crashfs.Fault {
+		if c.Op == crashfs.OpSync {
+			return crashfs.Fault{Crash: crashfs.Before}
+		}
+		return crashfs.Fault{}
+	})
+	b.own.await(b.own.join(requests...))
+	if !d.Crashed() {
+		t.Fatal("there was no sync")
+	}
+	all := []crashfs.Policy{crashfs.LoseAll, crashfs.KeepAll}
+	for i := range d.Unsynced() {
+		all = append(all, crashfs.LoseOne(i), crashfs.KeepOne(i))
+	}
+	for seed := range uint64(200) {
+		all = append(all, crashfs.Random(seed))
+	}
+	for i, policy := range all {
+		if err := w.check(d.After(policy)); err != nil {
+			t.Fatalf("policy %d: %v", i, err)
+		}
+	}
+}
+
+func TestNothingIsWrittenOverAWriteThatFailed(t *testing.T) {
+	t.Parallel()
+	d := crashfs.New(crashfs.Options{})
+	b := open(t, d.Process(), small)
+	record(t, b, mail{id: 1, body: text("first")}, Accepted)
+	eio := errors.New("input/output error")
+	failed := crashfs.Call{}
+	d.Plan(func(c crashfs.Call) crashfs.Fault {
+		switch {
+		case c.Op != crashfs.OpWrite:
+		case failed.N == 0:
+			failed = c
+			return crashfs.Fault{Err: eio, Keep: 100}
+		case c.Name == failed.Name && c.Off+int64(c.Len) > failed.Off:
+			t.Errorf("%d bytes were written at %d, behind the failed write at %d", c.Len, c.Off, failed.Off)
+		}
+		return crashfs.Fault{}
+	})
+	m := mail{id: 2, body: text("second")}
+	if _, err := b.Record(t.Context(), m.accepted(t), headers, m.body); !errors.Is(err, eio) {
+		t.Fatalf("Record = %v, want the injected error", err)
+	}
+	record(t, b, m, Accepted)
+	must(t, b.tidy(t.Context()))
+	must(t, b.Close())
+}
+
 // policies are ways to lose what was not synced.
 func policies(d *crashfs.Disk) []crashfs.Policy {
 	all := []crashfs.Policy{crashfs.LoseAll, crashfs.KeepAll}

@@ -31,10 +31,6 @@ type scan struct {
 // what is not done into the index. Everything that it enters is on stable
 // storage. Damage is reported and is no error.
 func (b *Inbox) recover(ctx context.Context, j *journal) error {
-	// The process before may have died between a rename and its sync.
-	if err := b.root.SyncDir(logsDir); err != nil {
-		return err
-	}
 	if err := b.list(j); err != nil {
 		return err
 	}

@@ -461,3 +461,27 @@ func TestARenameAcrossDirectoriesIsOneStep(t *testing.T) {
 		t.Errorf("after SyncDir(y): x/a is %q, y/a is %q", x, y)
 	}
 }
+
+func TestAKilledProcessLeavesItsWritesInThePageCache(t *testing.T) {
+	t.Parallel()
+	d := crashfs.New(crashfs.Options{})
+	p, q := d.Process(), d.Process()
+	f := create(t, p, "a", []byte("....."))
+	must(t, f.Sync())
+	must(t, p.SyncDir("."))
+	d.Plan(crashfs.KillAt(d.Calls()+1, crashfs.Inside, 2))
+	if _, err := f.WriteAt([]byte("xxxxx"), 0); !errors.Is(err, crashfs.ErrKilled) {
+		t.Fatalf("WriteAt = %v, want ErrKilled", err)
+	}
+	select {
+	case <-p.Done():
+	default:
+		t.Error("the process is not dead")
+	}
+	if b, err := durable.ReadFile(q, "a", 10); err != nil || string(b) != "xx..." {
+		t.Errorf("another process reads %q, %v; want xx...", b, err)
+	}
+	if got := content(t, d.After(crashfs.LoseAll), "a"); got != "....." {
+		t.Errorf("after a crash %q, want what was synced", got)
+	}
+}

@@ -68,14 +68,15 @@ type Fault struct {
 	// Done makes a call that fails with Err happen all the same: the answer
 	// was lost, not the call.
 	Done bool
-	// Crash crashes the machine.
-	Crash When
-	// Keep is how much happens before the failure, or before the crash with
-	// [Inside]: bytes of a write, or sectors of a sync that fails.
+	// Crash crashes the machine, and Kill kills the calling process alone. A
+	// Sync with Err and Kill has failed, and its process did not live to know.
+	Crash, Kill When
+	// Keep is how much happens before the failure, or before the crash or
+	// death with [Inside]: bytes of a write, or sectors of a sync that fails.
 	Keep int
 }
 
-// When is the moment of a crash at a call.
+// When is the moment of a crash or death at a call.
 type When int
 
 const (
@@ -102,6 +103,16 @@ func CrashAt(n int, when When, keep int) Plan {
 			return Fault{}
 		}
 		return Fault{Crash: when, Keep: keep}
+	}
+}
+
+// KillAt kills the process that makes call n.
+func KillAt(n int, when When, keep int) Plan {
+	return func(c Call) Fault {
+		if c.N != n {
+			return Fault{}
+		}
+		return Fault{Kill: when, Keep: keep}
 	}
 }
 

@@ -76,7 +76,13 @@ func (p *Process) call(c Call, do func(keep int) error) error {
 	}
 	switch {
 	case f.Crash != 0:
-		return p.crashIn(c, f, do)
+		p.last(c, f, f.Crash, do)
+		d.crash()
+		return pathError(string(c.Op), c.Name, ErrCrashed)
+	case f.Kill != 0:
+		p.last(c, f, f.Kill, do)
+		p.die(ErrKilled)
+		return pathError(string(c.Op), c.Name, ErrKilled)
 	case f.Err != nil && f.Done:
 		return errors.Join(do(-1), pathError(string(c.Op), c.Name, f.Err))
 	case f.Err != nil:
@@ -85,15 +91,14 @@ func (p *Process) call(c Call, do func(keep int) error) error {
 	return do(-1)
 }
 
-func (p *Process) crashIn(c Call, f Fault, do func(keep int) error) error {
+// last does what a call still does whose caller won't hear of it.
+func (p *Process) last(c Call, f Fault, when When, do func(keep int) error) {
 	switch {
-	case f.Crash == Inside && c.Op == OpWrite:
-		_ = do(f.Keep) // nobody is left to hear
-	case f.Crash == After:
+	case f.Err != nil && c.Op == OpSync, when == Inside && c.Op == OpWrite:
+		_ = do(f.Keep)
+	case when == After:
 		_ = do(-1)
 	}
-	p.disk.crash()
-	return pathError(string(c.Op), c.Name, ErrCrashed)
 }
 
 func (p *Process) failIn(c Call, f Fault, do func(keep int) error) error {
