@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -55,7 +57,7 @@ type Config struct {
 	// Sandbox is the mode; default [Required].
 	Sandbox Mode
 	// SystemDirs are directories and files of the host that programs may read,
-	// absolute; those that don't exist are left out. Default
+	// absolute; those that don't exist are left out. Nil means
 	// [DefaultSystemDirs]. Nothing secret may lie in them.
 	SystemDirs []string
 	// Cgroup is the control group (version 2) to make groups in; default a
@@ -187,6 +189,13 @@ func (c Config) resolve() (Config, error) {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == "/" {
 			return Config{}, fmt.Errorf("system directories must be absolute, clean and not the root: %w", ErrConfig)
 		}
+		if top, _, _ := strings.Cut(dir[1:], "/"); slices.Contains(reservedNames[:], top) {
+			return Config{}, fmt.Errorf("system directories can't be in /%s, which the sandbox makes for itself: %w", top, ErrConfig)
+		}
 	}
 	return c, nil
 }
+
+// reservedNames are the sandbox's own in its root, and what of the host must
+// not be seen there.
+var reservedNames = [...]string{"action", "candidate", "dev", "proc", "program", "request.json", "sys", "tmp", "work"}

@@ -12,29 +12,24 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/fencepost/fencepost/runner/internal/cgroup"
 	"github.com/fencepost/fencepost/runner/internal/hostpath"
 	"github.com/fencepost/fencepost/runner/internal/procs"
 )
 
 // What a later process needs to end the runs of this one: where their control
-// groups are made, written once, and a list of the stages that live. A group's
+// groups are made, a line for each place, written once; and a list of the
+// stages that live. A group's
 // name begins with that of the process directory, so it is known from before
 // it is made. Nothing is synced: no process outlives a loss of power.
 const (
-	groupsFile = "groups.json"
+	groupsFile = "groups"
 	stagesFile = "stages"
 )
 
 func (w *workspace) recordGroups(parents []string) error {
-	b, err := json.Marshal(parents)
-	if err != nil {
-		return fmt.Errorf("record control groups: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(w.dir, groupsFile), b, 0o600); err != nil {
+	text := strings.Join(parents, "\n") + "\n"
+	if err := os.WriteFile(filepath.Join(w.dir, groupsFile), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("record control groups: %w", hostpath.Strip(err))
 	}
 	return nil
@@ -131,15 +126,9 @@ func endGroups(dir string) error {
 	if err != nil {
 		return err
 	}
-	var parents []string
-	// A torn file was left by a process that died before it made a group.
-	if !jsontext.Value(b).IsValid() {
-		return nil
-	}
-	if err := json.Unmarshal(b, &parents); err != nil {
-		return fmt.Errorf("decode record of control groups: %w", err)
-	}
-	groups, err := cgroup.Named(parents, groupPrefix(dir))
+	// A torn line was left by a process that died before it made a group, and
+	// names no directory, or none with groups of that name.
+	groups, err := cgroup.Named(strings.Split(string(b), "\n"), groupPrefix(dir))
 	if err != nil {
 		return err
 	}

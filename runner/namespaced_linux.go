@@ -69,6 +69,24 @@ func (s *namespacedSession) prepare(ctx context.Context, job *Job, request []byt
 	s.out = &scratchOutputs{dir: ready.files[0], report: ready.files[1], result: ready.files[2]}
 	s.noteNamespaces()
 	s.noteProtections(ready.Failures, s.lent || os.Geteuid() != 0)
+	if s.backend.cfg.Sandbox == Required {
+		return s.complete()
+	}
+	return nil
+}
+
+// complete fails unless every protection is on that a sandbox must have. Which
+// user of the host the program is may depend on a file system.
+func (s *namespacedSession) complete() error {
+	var missing []Missing
+	for _, p := range Protections() {
+		if _, on := s.on[p]; !on && p != ProtectionUnprivilegedUser {
+			missing = append(missing, Missing{p, unix.EOPNOTSUPP})
+		}
+	}
+	if missing != nil {
+		return &SandboxError{Missing: missing}
+	}
 	return nil
 }
 

@@ -103,6 +103,9 @@ func (r *Runner) Run(ctx context.Context, job Job) Record {
 	if err := job.validate(r.cfg.Limits); err != nil {
 		return Record{Outcome: failed(fencepost.ReasonUnavailable, err)}
 	}
+	if ctx.Err() != nil {
+		return Record{Outcome: stopped(ctx, context.Cause(ctx))}
+	}
 	beat, err := beginHeartbeat(ctx, job.Lease, r.cfg.Now)
 	if err != nil {
 		return Record{Outcome: failed(fencepost.ReasonLost, err)}

@@ -277,6 +277,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"program bytes":     func(c *Config) { c.Limits.ProgramBytes = -1 },
 		"processor time":    func(c *Config) { c.Limits.CPU = time.Millisecond },
 		"system root":       func(c *Config) { c.SystemDirs = []string{"/"} },
+		"system reserved":   func(c *Config) { c.SystemDirs = []string{"/dev/shm"} },
 		"system not clean":  func(c *Config) { c.SystemDirs = []string{"/usr/../etc"} },
 		"system not a path": func(c *Config) { c.SystemDirs = []string{"usr"} },
 	} {

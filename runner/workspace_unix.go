@@ -28,7 +28,7 @@ import (
 //	lock            held while process directories are made or swept
 //	proc-<random>/  one for each process, 0700
 //	  lock          held for the life of the process
-//	  groups.json   where its control groups are, on Linux
+//	  groups        where its control groups are, on Linux
 //	  stages        the processes whose ends are those of its runs, on Linux
 //	  run-<name>/   one for each run that is not in namespaces
 //	    program     the copy, read-only

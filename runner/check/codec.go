@@ -1,15 +1,13 @@
 package check
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/strictjson"
 )
 
 // Limits of a report's shape, beside [MaxReportBytes] (DESIGN §4, "Strict
@@ -72,27 +70,9 @@ func ValidReport(b []byte) error {
 	if len(b) > MaxReportBytes {
 		return fmt.Errorf("report of %d bytes, at most %d: %w", len(b), MaxReportBytes, fencepost.ErrTooLarge)
 	}
-	dec := jsontext.NewDecoder(bytes.NewReader(b))
-	for values := 0; ; {
-		tok, err := dec.ReadToken()
-		if err != nil {
-			return malformed("report", err)
-		}
-		if dec.StackDepth() > MaxReportDepth {
-			return fmt.Errorf("report: deeper than %d: %w", MaxReportDepth, fencepost.ErrMalformed)
-		}
-		if k := tok.Kind(); k != jsontext.KindEndObject && k != jsontext.KindEndArray {
-			values++
-		}
-		if values > MaxReportValues {
-			return fmt.Errorf("report: more than %d values: %w", MaxReportValues, fencepost.ErrMalformed)
-		}
-		if dec.StackDepth() == 0 {
-			break
-		}
-	}
-	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("report: bytes after the value: %w", fencepost.ErrMalformed)
+	limits := strictjson.Limits{Depth: MaxReportDepth, Values: MaxReportValues, StringBytes: MaxReportBytes}
+	if err := strictjson.CheckValue(b, limits); err != nil {
+		return fmt.Errorf("report: %w: %w", err, fencepost.ErrMalformed)
 	}
 	return nil
 }
@@ -112,24 +92,15 @@ func canonical(what string, v any, most int) ([]byte, error) {
 	return value, nil
 }
 
+// decode takes every field or none. Its error tells where the fault is and
+// nothing of what stands there: the bytes come from a program that nobody
+// vouched for.
 func decode(what string, b []byte, most int, v any) error {
 	if len(b) > most {
 		return fmt.Errorf("%s of %d bytes, at most %d: %w", what, len(b), most, fencepost.ErrTooLarge)
 	}
-	if err := json.Unmarshal(b, v, json.RejectUnknownMembers(true)); err != nil {
-		return malformed(what, err)
+	if err := strictjson.DecodeClosed(b, strictjson.Limits{}, v); err != nil {
+		return fmt.Errorf("%s: %w: %w", what, err, fencepost.ErrMalformed)
 	}
 	return nil
-}
-
-// malformed keeps where the fault is and drops what stood there: the bytes
-// come from a program that nobody vouched for.
-func malformed(what string, err error) error {
-	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		return fmt.Errorf("%s: byte %d: not strict JSON: %w", what, syntax.ByteOffset, fencepost.ErrMalformed)
-	}
-	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
-		return fmt.Errorf("%s: byte %d: not a field of the contract: %w", what, semantic.ByteOffset, fencepost.ErrMalformed)
-	}
-	return fmt.Errorf("%s: not strict JSON: %w", what, fencepost.ErrMalformed)
 }

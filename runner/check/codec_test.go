@@ -142,6 +142,8 @@ func TestResultDecodesStrictly(t *testing.T) {
 		"key in other case":   {edit(`"title"`, `"Title"`), fencepost.ErrMalformed},
 		"invalid UTF-8":       {edit(`2 broken`, "\xff"), fencepost.ErrMalformed},
 		"lone surrogate":      {edit(`2 broken`, `\ud800`), fencepost.ErrMalformed},
+		"summary missing":     {edit(`,"summary":"- `+"`a.md`"+`\n"`, ``), fencepost.ErrMalformed},
+		"title null":          {edit(`"2 broken links"`, `null`), fencepost.ErrMalformed},
 		"conclusion missing":  {edit(`"conclusion":"block",`, ``), fencepost.ErrMalformed},
 		"conclusion unknown":  {edit(`"block"`, `"neutral"`), fencepost.ErrMalformed},
 		"conclusion a number": {edit(`"block"`, `1`), fencepost.ErrMalformed},

@@ -151,7 +151,12 @@ func (b Bind) makeTarget() error {
 		if err := mkdirAll(path.Dir(b.Target)); err != nil {
 			return err
 		}
-		return touch(b.Target, 0o444)
+		err := touch(b.Target, 0o444)
+		if errors.Is(err, unix.EEXIST) {
+			// It lies in a directory that was bound before.
+			return nil
+		}
+		return err
 	}
 	return mkdirAll(b.Target)
 }
