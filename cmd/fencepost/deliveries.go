@@ -162,12 +162,27 @@ func facts(e receipt.Event) string {
 	if e.Kind == receipt.Claimed && e.Evaluation != "" {
 		parts = append(parts, "evaluation="+e.Evaluation, "attempt="+strconv.Itoa(e.Attempt))
 	}
+	var off []string
+	protections := 0
 	for _, d := range e.Details {
 		value := d.Value
+		if name, ok := strings.CutPrefix(d.Name, "protection."); ok {
+			protections++
+			if value != "on" {
+				off = append(off, name)
+			}
+			continue
+		}
 		if strings.ContainsAny(value, " \t") {
 			value = strconv.Quote(value)
 		}
 		parts = append(parts, d.Name+"="+value)
+	}
+	if protections > 0 {
+		parts = append(parts, fmt.Sprintf("protections=%d/%d", protections-len(off), protections))
+	}
+	if len(off) > 0 {
+		parts = append(parts, "off="+strings.Join(off, ","))
 	}
 	return strings.Join(parts, " ")
 }

@@ -67,8 +67,8 @@ func example() fixture {
 			{ID: "dlv_dddddddddddddddddddddddd34", Gate: "handbook", Subject: "#22 <b>x</b>", State: "retrying", Reason: fencepost.ReasonProvider, Received: at.Add(-51 * time.Minute), Last: at, Claims: 3},
 		},
 		gates: []GateRow{
-			{Name: "docs", Provider: "github", Repository: "acme/docs", Base: "refs/heads/main", Check: "fencepost/docs", Policy: strings.Repeat("21e46d1d", 8), Waiting: 0},
-			{Name: "handbook", Provider: "github", Repository: "acme/handbook", Base: "refs/heads/main", Check: "fencepost/links", Policy: strings.Repeat("90ab12cd", 8), Waiting: 3},
+			{Name: "docs", Provider: "github", Repository: "acme/docs", Base: "refs/heads/main", Check: "fencepost/docs", Policy: strings.Repeat("21e46d1d", 8)},
+			{Name: "handbook", Provider: "github", Repository: "acme/handbook", Base: "refs/heads/main", Check: "fencepost/links", Policy: strings.Repeat("90ab12cd", 8)},
 		},
 		alerts: []AlertRow{
 			{Code: "provider", Subject: "gate:handbook", Meaning: "a provider fails or is not what the configuration says", Open: true, Since: at.Add(-52 * time.Minute), Age: 52 * time.Minute, Count: 14},

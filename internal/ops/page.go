@@ -50,8 +50,6 @@ type GateRow struct {
 	Name, Provider, Repository, Base, Check string
 	// Policy is the digest of the policy, in hexadecimal.
 	Policy string
-	// Waiting is how many deliveries wait or are under way.
-	Waiting int
 }
 
 // Gates lists the configured gates.

@@ -67,18 +67,38 @@ func (t *trial) receiptLines(ctx context.Context, pr *forgesim.PullRequest) ([]s
 	if err != nil {
 		return nil, err
 	}
-	var lines []string
+	lines := []string{"its receipt (fencepost deliveries show " + string(r.Delivery) + "):"}
 	for _, e := range r.Events {
-		line := fmt.Sprintf("%8s  %s", "+"+round(e.At.Sub(r.Events[0].At)).String(), e.Kind)
+		line := fmt.Sprintf("  %10s  %-9s", "+"+round(e.At.Sub(r.Events[0].At)).String(), e.Kind)
 		if e.Took > 0 {
 			line += fmt.Sprintf(" in %s", round(e.Took))
 		}
-		for _, d := range e.Details {
-			line += fmt.Sprintf(", %s %s", d.Name, clip(d.Value))
-		}
-		lines = append(lines, line)
+		lines = append(lines, strings.TrimRight(line+facts(e), " "))
 	}
 	return lines, nil
+}
+
+// facts are an event's details, those of one family counted.
+func facts(e receipt.Event) string {
+	var parts []string
+	on, all := 0, 0
+	for _, d := range e.Details {
+		if strings.HasPrefix(d.Name, "protection.") {
+			all++
+			if d.Value == "on" {
+				on++
+			}
+			continue
+		}
+		parts = append(parts, d.Name+" "+clip(d.Value))
+	}
+	if all > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d protections on", on, all))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
 }
 
 // count fills the summary from what the forge and the receipts say.
@@ -114,10 +134,11 @@ func short(commit string) string { return commit[:min(7, len(commit))] }
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
+// clip shortens ids.
 func clip(s string) string {
-	const most = 60
+	const most = 16
 	if len(s) <= most {
 		return s
 	}
-	return s[:most] + "…"
+	return s[:7] + "…"
 }
