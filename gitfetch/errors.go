@@ -16,8 +16,9 @@ import (
 	"github.com/fencepost/fencepost/gitfetch/internal/pktline"
 )
 
-// Sentinels that errors of this package match. Every error is also a
-// [fencepost.Error], whose Reason is
+// Sentinels that errors of this package match. Every error of fetching,
+// verifying, sweeping and removing is also a [fencepost.Error], whose Reason
+// is
 //
 //	content       the tree breaks a rule of the policy, or an object attacks SHA-1
 //	credential    the server wants another credential, or it could not be had

@@ -108,7 +108,7 @@ func sample() []gitserver.Entry {
 		{Path: "a/b", Content: "b"},
 		{Path: "a-b", Content: "sorts before a/"},
 		{Path: "bin/run", Mode: "100755", Content: "#!/bin/sh\n"},
-		{Path: "caf\u00e9 \u65e5\u672c", Content: "names"},
+		{Path: "caf\u00e9\u65e5\u672c", Content: "names"},
 	}
 }
 
@@ -127,7 +127,7 @@ func TestFetchMakesExactlyTheCommitsTree(t *testing.T) {
 	want := []string{
 		"README -r--r--r-- hello\n", "a drwx------ ", "a/b -r--r--r-- b", "a/deep drwx------ ", "a/deep/er drwx------ ",
 		"a/deep/er/file -r--r--r-- down here", "a-b -r--r--r-- sorts before a/", "a.txt -r--r--r-- ", "bin drwx------ ",
-		"bin/run -r-xr-xr-x #!/bin/sh\n", "caf\u00e9 \u65e5\u672c -r--r--r-- names",
+		"bin/run -r-xr-xr-x #!/bin/sh\n", "caf\u00e9\u65e5\u672c -r--r--r-- names",
 	}
 	got := onDisk(t, dir)
 	slices.Sort(want)
@@ -162,6 +162,45 @@ func TestFetchMakesExactlyTheCommitsTree(t *testing.T) {
 	}
 	if err := c.Verify(t.Context()); !errors.Is(err, gitfetch.ErrRemoved) {
 		t.Errorf("Verify after Remove: %v", err)
+	}
+}
+
+// TestTheCheckoutIsTheSameAsGits compares with what git checkout makes of
+// the same commit in a plain configuration: all but the write bits.
+func TestTheCheckoutIsTheSameAsGits(t *testing.T) {
+	t.Parallel()
+	repo := gitserver.New(t).Repo(t, "r.git")
+	entries := append(sample(),
+		gitserver.Entry{Path: ".gitattributes", Content: "*.txt eol=crlf\n*.id ident\n* text=auto\n"},
+		gitserver.Entry{Path: "crlf.bin", Content: "a\r\nb\n\x00"},
+		gitserver.Entry{Path: "large", Content: strings.Repeat("0123456789abcdef", 1<<17)},
+		gitserver.Entry{Path: "a/link", Mode: "120000", Content: "../README"},
+	)
+	commit := repo.Commit(t, "main", entries)
+	req := request(repo, commit)
+	req.Policy.Symlinks = gitfetch.SymlinksInside
+	c := fetch(t, req)
+	work := t.TempDir()
+	// Attributes are not acted on here, so Git must not either.
+	if err := os.WriteFile(filepath.Join(repo.Dir, "info", "attributes"), []byte("* -text -eol -ident\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	repo.Git(t, "--work-tree="+work, "checkout", "-q", "-f", commit.String(), "--", ".")
+	plain := func(lines []string) []string {
+		for i, l := range lines {
+			path, rest, _ := strings.Cut(l, " ")
+			mode, content, _ := strings.Cut(rest, " ")
+			if mode[0] == 'd' {
+				mode = "d"
+			} else if mode[0] == '-' {
+				mode = mode[3:4] // may its owner execute it
+			}
+			lines[i] = path + " " + mode + " " + content
+		}
+		return lines
+	}
+	if diff := cmp.Diff(plain(onDisk(t, work)), plain(onDisk(t, c.Root()))); diff != "" {
+		t.Errorf("(-git +ours):\n%s", diff)
 	}
 }
 

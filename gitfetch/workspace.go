@@ -83,15 +83,15 @@ func own(base string) (*Workspace, error) {
 	if err != nil {
 		return nil, host("open workspace", err)
 	}
-	var w *Workspace
-	for try := 0; w == nil && try < lockTries; try++ {
-		var failed error
-		if w, failed = tryOwn(base, root); failed != nil {
-			err = failed
-		}
+	w, err := tryOwn(base, root)
+	for tries := 1; errors.Is(err, errSwept) && tries < lockTries; tries++ {
+		w, err = tryOwn(base, root)
 	}
-	if closed := root.Close(); w != nil && closed == nil {
+	if err = errors.Join(err, root.Close()); err == nil {
 		return w, nil
+	}
+	if w != nil {
+		err = errors.Join(err, w.Close())
 	}
 	return nil, host("make workspace", err)
 }
@@ -103,6 +103,9 @@ func tryOwn(base string, root *os.Root) (*Workspace, error) {
 		return nil, err
 	}
 	lock, err := durable.OS(base).OpenFile(path.Join(name, ownerFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errSwept
+	}
 	if err != nil {
 		return nil, errors.Join(err, removeIn(root, name))
 	}
