@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 GO ?= go
 FUZZTIME ?= 10s
-SOAKTIME ?= 10m
+SOAKTIME ?= 30m
 BIN := bin/fencepost
 LDFLAGS := -s -w
 export CGO_ENABLED ?= 0
@@ -55,7 +55,7 @@ fuzz: ## a round of FUZZTIME for each fuzz target (default 10s)
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: soak
-soak: build ## kill -9 a serving controller for SOAKTIME (default 10m)
+soak: build ## kill -9 a serving controller under load, at most SOAKTIME (default 30m)
 	@scripts/soak $(SOAKTIME)
 
 .PHONY: bench
