@@ -48,7 +48,6 @@ type world struct {
 	trust    *trust
 	limits   gate.Limits
 	plan     gate.Plan
-	capacity int
 	logs     *bytes.Buffer
 }
 

@@ -196,10 +196,6 @@ func wantClean(t *testing.T, err error, secrets ...string) {
 	}
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func fixedNow() time.Time { return time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC) }
 
 func mustURL(tb testing.TB, s string) *url.URL {
