@@ -199,6 +199,33 @@ func TestSlowClientsEndAtTheirTimeouts(t *testing.T) {
 	}
 }
 
+// What comes after the body is bound by no proof.
+func TestTrailersAreRefused(t *testing.T) {
+	t.Parallel()
+	err := bubble(t, ingress.Config{}, func(w *world, p *pipes, _ func()) {
+		r := w.docs(t, goodBody)
+		r.chunked = true
+		for _, test := range []struct {
+			announce, trailer string
+			want              int
+		}{
+			{"", "", 202}, {"", "X-GitHub-Event: push\r\n", 431},
+			{"Trailer: X-GitHub-Event\r\n", "", 431}, {"Trailer: X-GitHub-Event\r\n", "X-GitHub-Event: push\r\n", 431},
+		} {
+			head, body := r.wire()
+			conn := p.dial()
+			status, err := exchange(conn, head[:len(head)-2]+test.announce+"\r\n"+fmt.Sprintf("%x\r\n%s\r\n0\r\n%s\r\n", len(body), body, test.trailer))
+			if status != test.want || err != nil {
+				t.Errorf("announced %q, sent %q: status %d, err = %v; want %d", test.announce, test.trailer, status, err, test.want)
+			}
+			conn.Close()
+		}
+	})
+	if err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 // A client that doesn't read its answers is cut off, and holds no room
 // meanwhile.
 func TestClientThatDoesNotReadIsCutOff(t *testing.T) {
@@ -245,9 +272,10 @@ func TestConnectionsAreCapped(t *testing.T) {
 		if status, err := exchange(idle[0], head+body); status != 202 || err != nil {
 			t.Errorf("status %d, err = %v", status, err)
 		}
+		begin := time.Now()
 		conn := <-fifth
-		if status, err := exchange(conn, head+body); status != 200 || err != nil {
-			t.Errorf("fifth: status %d, err = %v", status, err)
+		if status, err := exchange(conn, head+body); status != 200 || err != nil || time.Since(begin) != 0 {
+			t.Errorf("fifth: status %d after %v, err = %v; want 200 at once", status, time.Since(begin), err)
 		}
 		for _, c := range append(idle, conn) {
 			c.Close()
