@@ -1,9 +1,13 @@
 package fileledger
 
 import (
+	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +15,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/durable"
+	"github.com/fencepost/fencepost/ledger"
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 )
 
@@ -153,4 +158,67 @@ func BenchmarkCycleProcesses(b *testing.B) {
 			b.ReportMetric(got/rate, "ratio")
 		})
 	}
+}
+
+// BenchmarkOpenMillion opens a ledger that holds a million deliveries, done
+// for ever, and looks at one in each shard.
+func BenchmarkOpenMillion(b *testing.B) {
+	dir := b.TempDir()
+	cfg := Config{Dir: filepath.Join(dir, "ledger"), Capacity: 2_000_000, Volatile: true, Maintain: -1}
+	l, err := Open(b.Context(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := l.fill(b.Context(), 1_000_000); err != nil {
+		b.Fatal(err)
+	}
+	if err := errors.Join(l.Compact(b.Context()), l.Close()); err != nil {
+		b.Fatal(err)
+	}
+	var m runtime.MemStats
+	for b.Loop() {
+		l, err := Open(b.Context(), cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		st, err := l.Stat(b.Context())
+		if err != nil || st.Done != 1_000_000 {
+			b.Fatalf("stat = %v, %v; want a million done", st, err)
+		}
+		b.StopTimer()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		b.StartTimer()
+		if err := l.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "heap-MB")
+}
+
+// fill appends n rows that are done for ever, without their histories.
+func (l *Ledger) fill(ctx context.Context, n int) error {
+	rows := make([][]ledger.Row, len(l.shards))
+	for i := range n {
+		r := ledger.Row{
+			State: ledger.Done, Key: sha256.Sum256(fmt.Append(nil, i)), Evaluation: fencepost.EvaluationID{1},
+			Attempts: 1, Since: time.Unix(0, 0).UTC(), Published: [32]byte{1},
+		}
+		rows[l.owner(r.Key)] = append(rows[l.owner(r.Key)], r)
+	}
+	for n := range l.shards {
+		err := l.enqueue(ctx, n, &op{do: func(_ context.Context, s *shard) (err error) {
+			for _, r := range rows[n] {
+				if r.Fence, err = fencepost.ParseFence(1); err != nil {
+					return err
+				}
+				s.state.put(r.Key, ledger.Row{}, r)
+			}
+			return nil
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -134,7 +134,22 @@ func (s *shard) removeRows(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return s.tick(ctx, now)
+}
+
+// tickEvery is how much running time passes before an idle log says so again.
+const tickEvery = time.Hour
+
+// tick ends a log that has fallen idle with a frame that says that all before
+// it was synced, so that damage to its last rows can't pass for an unfinished
+// write. From then on it keeps count of the running time, also over starts of
+// the machine.
+func (s *shard) tick(ctx context.Context, now stamp) error {
+	last := s.state.stamp
+	if s.state.ticked && now.now.Boot == last.now.Boot && now.running-last.running < tickEvery {
+		return nil
+	}
+	return s.append(ctx, record{stamp: now}, ledger.Row{})
 }
 
 func later(a, b time.Time) time.Time {

@@ -45,6 +45,10 @@
 // no room, new rows are answered Full and known ones end in the segment that
 // was made ahead; nothing needs to be restarted when there is room again.
 //
+// The kernel frees the locks of a process that dies. One that is stopped while
+// it holds a lock (SIGSTOP) stops that shard for all until it goes on: callers
+// wait as long as their contexts allow.
+//
 // A holder whose process has died is found dead by its slot, whose lock the
 // kernel has freed: its lease needs no waiting for. A restart of the machine
 // ends all leases.

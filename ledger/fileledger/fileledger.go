@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -29,7 +28,6 @@ type Ledger struct {
 
 	shards     []*shard
 	compacting chan struct{} // full while a shard is compacted
-	lastErr    atomic.Pointer[error]
 	randomMu   sync.Mutex
 
 	stop    context.CancelFunc // of the loops

@@ -47,6 +47,7 @@ func FuzzRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(uint8(frameRemove), b)
+	f.Add(uint8(frameTick), b[:stampSize])
 	f.Fuzz(func(t *testing.T, frameType uint8, b []byte) {
 		r, err := decodeRecord(frameType, b)
 		if err != nil {

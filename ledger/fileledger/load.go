@@ -176,7 +176,7 @@ func (s *shard) apply(f frame.Frame) error {
 	if err != nil {
 		return err
 	}
-	if s.owner(rec.key) != s.number {
+	if !rec.key.IsZero() && s.owner(rec.key) != s.number {
 		return fmt.Errorf("a row of another shard: %w", errRecord)
 	}
 	return s.state.apply(rec, f.LSN)

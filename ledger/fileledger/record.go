@@ -17,9 +17,12 @@ import (
 //	16 16  boot
 //	32     put: a row (see package ledger)
 //	       remove: delivery key, 32; closed through, ns since 1970, 8
+//	       tick: nothing; it says that time has passed, and by its place in
+//	       the log, that all before it was synced
 const (
 	framePut    = 1
 	frameRemove = 2
+	frameTick   = 3
 
 	stampSize  = 32
 	removeSize = stampSize + 32 + 8
@@ -66,16 +69,20 @@ func decodeStamp(b []byte) (stamp, []byte, error) {
 	return s, b[stampSize:], nil
 }
 
-// A record is what a frame says: that a row is put, or that one is removed.
+// A record is what a frame says: that a row is put, that one is removed, or
+// what time it is.
 type record struct {
 	stamp  stamp
-	row    ledger.Row // put; else zero
-	key    fencepost.DeliveryKey
-	closed time.Time // remove
+	row    ledger.Row            // put; else zero
+	key    fencepost.DeliveryKey // zero in a tick
+	closed time.Time             // remove
 }
 
 func (r record) frameType() uint8 {
-	if r.row.State == ledger.Unclaimed {
+	switch {
+	case r.key.IsZero():
+		return frameTick
+	case r.row.State == ledger.Unclaimed:
 		return frameRemove
 	}
 	return framePut
@@ -83,7 +90,10 @@ func (r record) frameType() uint8 {
 
 func (r record) append(b []byte) ([]byte, error) {
 	b = r.stamp.append(b)
-	if r.frameType() == framePut {
+	switch r.frameType() {
+	case frameTick:
+		return b, nil
+	case framePut:
 		return ledger.AppendRow(b, r.row)
 	}
 	b = append(b, r.key[:]...)
@@ -114,6 +124,10 @@ func decodeRecord(frameType uint8, payload []byte) (record, error) {
 			return record{}, fmt.Errorf("%w: removal of nothing", errRecord)
 		}
 		r.closed = time.Unix(0, n).UTC()
+	case frameTick:
+		if len(rest) > 0 {
+			return record{}, fmt.Errorf("%w: tick of another length", errRecord)
+		}
 	default:
 		return record{}, fmt.Errorf("%w: unknown type %d", errRecord, frameType)
 	}

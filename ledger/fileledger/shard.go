@@ -42,7 +42,7 @@ type op struct {
 	done   chan struct{}
 }
 
-// shard is one log with the state that it says. All but queue and broken is
+// shard is one log with the state that it says. All but the first fields is
 // owned by its loop.
 type shard struct {
 	led    *Ledger
@@ -53,6 +53,8 @@ type shard struct {
 
 	// broken is why the shard serves nothing any more; nil while it does.
 	broken atomic.Pointer[error]
+	// upkeep is what went wrong in the last round of maintenance.
+	upkeep atomic.Pointer[error]
 
 	log   log
 	state *state
@@ -342,15 +344,18 @@ func (s *shard) tidy(ctx context.Context) {
 
 // maintain does what the clock asks for.
 func (s *shard) maintain(ctx context.Context) {
+	s.upkeep.Store(nil)
 	s.note(s.cleanUp(ctx))
 	s.tidy(ctx)
 }
 
 // note keeps the error of work that nobody waits for, for [Ledger.Health].
 func (s *shard) note(err error) {
-	if err != nil && !errors.Is(err, context.Canceled) {
-		s.led.note(fmt.Errorf("shard %02d: %w", s.number, s.failed(err)))
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
 	}
+	err = fmt.Errorf("shard %02d: %w", s.number, s.failed(err))
+	s.upkeep.Store(&err)
 }
 
 // logID is the log of a shard.

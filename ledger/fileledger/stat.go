@@ -75,8 +75,9 @@ type Health struct {
 	Poisoned error
 	// Corrupt are the shards that are stopped, by number.
 	Corrupt map[int]error
-	// Maintenance is the latest error of clean-up or compaction; nil if the
-	// last round went well. Nothing of it endangers what is stored.
+	// Maintenance is why the last clean-up or compaction of some shard did
+	// not go well, or why it could not be seen whether a holder lives.
+	// Nothing of it endangers what is stored.
 	Maintenance error
 }
 
@@ -113,14 +114,15 @@ func (l *Ledger) Health() Health {
 			h.Corrupt[s.number] = *p
 		}
 	}
-	if p := l.lastErr.Load(); p != nil {
-		h.Maintenance = *p
+	var upkeep []error
+	for _, s := range l.shards {
+		if p := s.upkeep.Load(); p != nil {
+			upkeep = append(upkeep, *p)
+		}
 	}
+	h.Maintenance = errors.Join(upkeep...)
 	return h
 }
-
-// note keeps an error for Health.
-func (l *Ledger) note(err error) { l.lastErr.Store(&err) }
 
 // CleanUp removes the rows that may be removed: done, and past their bounded
 // replay end on both clocks. It also runs by itself; see [Config.Maintain].
@@ -176,11 +178,22 @@ func (l *Ledger) Rows(ctx context.Context) iter.Seq2[ledger.Row, error] {
 var errStopped = errors.New("stopped")
 
 func (l *Ledger) shardRows(ctx context.Context, n int, yield func(ledger.Row) bool) error {
-	var after fencepost.DeliveryKey
-	for {
+	var c cursor
+	start := func(_ context.Context, s *shard) error {
+		c.keys = make([]fencepost.DeliveryKey, 0, len(s.state.rows))
+		for key := range s.state.rows {
+			c.keys = append(c.keys, key)
+		}
+		return nil
+	}
+	if err := l.enqueue(ctx, n, &op{do: start}); err != nil {
+		return err
+	}
+	slices.SortFunc(c.keys, compareKeys)
+	for !c.end {
 		var page []ledger.Row
 		o := &op{do: func(_ context.Context, s *shard) (err error) {
-			page, err = s.state.page(after, rowsPage)
+			page, err = c.page(s.state, rowsPage)
 			return err
 		}}
 		if err := l.enqueue(ctx, n, o); err != nil {
@@ -190,31 +203,55 @@ func (l *Ledger) shardRows(ctx context.Context, n int, yield func(ledger.Row) bo
 			if !yield(r) {
 				return errStopped
 			}
-			after = r.Key
-		}
-		if len(page) < rowsPage {
-			return nil
 		}
 	}
+	return nil
 }
 
-// page returns up to limit rows whose keys come after key, in order.
-func (s *state) page(after fencepost.DeliveryKey, limit int) ([]ledger.Row, error) {
-	var rows []ledger.Row
-	for key, r := range s.rows {
-		if bytes.Compare(key[:], after[:]) > 0 {
-			rows = append(rows, r)
-		}
-	}
-	sortByKey(rows)
-	rows = rows[:min(len(rows), limit)]
-	old, err := s.done.after(after, limit)
+func compareKeys(a, b fencepost.DeliveryKey) int { return bytes.Compare(a[:], b[:]) }
+
+// A cursor goes through a shard's rows in the order of their keys, while they
+// change and move from memory to the table.
+type cursor struct {
+	keys  []fencepost.DeliveryKey // of what was in memory at first, still to come
+	after fencepost.DeliveryKey   // the last one that was seen
+	end   bool
+}
+
+// page returns up to limit of the next rows.
+func (c *cursor) page(s *state, limit int) ([]ledger.Row, error) {
+	old, err := s.done.after(c.after, limit)
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, old...)
-	sortByKey(rows)
-	return slices.Clone(rows[:min(len(rows), limit)]), nil
+	more := len(old) == limit
+	rows := make([]ledger.Row, 0, limit)
+	for len(rows) < limit {
+		fromTable := len(old) > 0 && (len(c.keys) == 0 || compareKeys(old[0].Key, c.keys[0]) <= 0)
+		switch {
+		case fromTable:
+			if len(c.keys) > 0 && old[0].Key == c.keys[0] {
+				c.keys = c.keys[1:] // it has moved there
+			}
+			rows = append(rows, old[0])
+			c.after, old = old[0].Key, old[1:]
+		case more && len(old) == 0:
+			return rows, nil // what the table holds next is not read yet
+		case len(c.keys) == 0:
+			c.end = true
+			return rows, nil
+		default:
+			r, err := s.row(c.keys[0])
+			if err != nil {
+				return nil, err
+			}
+			if r.State != ledger.Unclaimed {
+				rows = append(rows, r)
+			}
+			c.after, c.keys = c.keys[0], c.keys[1:]
+		}
+	}
+	return rows, nil
 }
 
 // after returns up to limit rows whose keys come after key.

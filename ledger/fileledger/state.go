@@ -22,13 +22,14 @@ type state struct {
 
 	stamp  stamp
 	closed time.Time // see [ledger.Moment]
+	ticked bool      // the last frame is a tick, or there is none
 
 	counts  [ledger.Done + 1]int // by state, of rows alone
 	charged int64                // see charge, of rows alone
 }
 
 func newState() *state {
-	return &state{rows: map[fencepost.DeliveryKey]ledger.Row{}}
+	return &state{rows: map[fencepost.DeliveryKey]ledger.Row{}, ticked: true}
 }
 
 // reserve is what a leased row may yet grow to.
@@ -84,6 +85,10 @@ func (s *state) bytes() int64 { return s.charged + int64(s.done.len())*doneRowSi
 // apply replays a record that stands at lsn. It holds the record to the
 // edges of DESIGN §5: what the log says must be what operations do.
 func (s *state) apply(r record, lsn uint64) error {
+	if r.frameType() == frameTick {
+		s.store(r, ledger.Row{})
+		return nil
+	}
 	prev, err := s.row(r.key)
 	if err != nil {
 		return err
@@ -108,8 +113,11 @@ func (s *state) apply(r record, lsn uint64) error {
 
 // store makes a record that is known to be right part of the state.
 func (s *state) store(r record, prev ledger.Row) {
+	s.stamp, s.ticked = r.stamp, r.frameType() == frameTick
+	if s.ticked {
+		return
+	}
 	s.put(r.key, prev, r.row)
-	s.stamp = r.stamp
 	if r.closed.After(s.closed) {
 		s.closed = r.closed
 	}
