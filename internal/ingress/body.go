@@ -30,15 +30,15 @@ var longAgo = time.Unix(1, 0)
 // when a timer fires, it moves the connection's read deadline into the past.
 type watch struct {
 	conn        *http.ResponseController
-	stall       time.Duration
+	cfg         *Config
 	part, whole *time.Timer
 }
 
 // newWatch starts with the first part of a body of n bytes, negative for any
 // number.
 func newWatch(w http.ResponseWriter, n int64, cfg *Config) *watch {
-	v := &watch{conn: http.NewResponseController(w), stall: cfg.StallTimeout}
-	v.part = time.AfterFunc(v.stall, v.expire)
+	v := &watch{conn: http.NewResponseController(w), cfg: cfg}
+	v.part = time.AfterFunc(cfg.StallTimeout, v.expire)
 	// A body of one part can't take longer than that part.
 	if n < 0 || n > progressBytes {
 		v.whole = time.AfterFunc(cfg.BodyTimeout, v.expire)
@@ -52,7 +52,13 @@ func (v *watch) expire() {
 }
 
 // next begins another part.
-func (v *watch) next() { v.part.Reset(v.stall) }
+func (v *watch) next() { v.part.Reset(v.cfg.StallTimeout) }
+
+// again begins anew after a stop, for a body of more than one part.
+func (v *watch) again() {
+	v.next()
+	v.whole.Reset(v.cfg.BodyTimeout)
+}
 
 // stop ends the watch. It returns false if a timer had fired, when the
 // connection can't be used for another request.
@@ -118,16 +124,18 @@ func (s *Server) readChunked(w http.ResponseWriter, r *http.Request) ([]byte, *b
 }
 
 // readOn moves the n bytes of a full buffer into one of the largest size and
-// reads on. It releases small. The watch stands still while it waits for
-// room.
+// reads on. It releases small. The client's time stands still while the body
+// waits for room, and begins anew after it.
 func (s *Server) readOn(r *http.Request, small *buffer, n int, watch *watch) (int, *buffer, error) {
 	defer small.release()
-	watch.part.Stop()
+	if !watch.stop() {
+		return 0, nil, errBroken
+	}
 	room, err := s.budget.take(r.Context(), s.cfg.MaxBody)
 	if err != nil {
 		return 0, nil, err
 	}
-	watch.next()
+	watch.again()
 	copy(room.bytes, small.bytes[:n])
 	more, err := readParts(r.Body, room.bytes[n:], watch)
 	return n + more, room, err

@@ -341,6 +341,69 @@ func TestBodiesWaitForRoom(t *testing.T) {
 	}
 }
 
+// A body whose length nobody knows waits for room when it turns out large; its
+// client's time does not pass meanwhile, and all room is given back.
+func TestGrowingBodiesWaitForRoom(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	err := bubble(t, ingress.Config{MaxBody: 4 * mib, BodyMemory: 6 * mib, BodyWait: time.Minute, RecordTimeout: time.Minute}, func(w *world, p *pipes, _ func()) {
+		hold := make(chan struct{})
+		w.recorder.before = func(context.Context) { <-hold }
+		large := w.docs(t, goodBody+strings.Repeat(" ", 2*mib))
+		statuses := make(chan int)
+		send := func(chunked bool) {
+			r := *large
+			r.chunked = chunked
+			head, body := r.wire()
+			if chunked {
+				body = fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+			}
+			conn := p.dial()
+			status, err := exchange(conn, head+body)
+			if err != nil {
+				t.Error(err)
+			}
+			conn.Close()
+			statuses <- status
+		}
+		go send(false)
+		synctest.Wait()
+		go send(true)
+		synctest.Wait()
+		if s := w.Stats(); s.Waiting != 1 || s.BodyBytes != 5*mib {
+			t.Errorf("%+v, want one waiting with 1 MiB of 5", s)
+		}
+		// Longer than a stall and than a whole body may take.
+		time.Sleep(40 * time.Second)
+		close(hold)
+		if diff := cmp.Diff([]int{202, 200}, []int{<-statuses, <-statuses}); diff != "" {
+			t.Errorf("statuses (-want +got):\n%s", diff)
+		}
+		synctest.Wait()
+		if s := w.Stats(); s != (ingress.Stats{}) {
+			t.Errorf("something is left over: %+v", s)
+		}
+	})
+	if err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// Nothing is answered by net/http instead of by us.
+func TestOptionsOfTheServerAreNoSpecialCase(t *testing.T) {
+	t.Parallel()
+	err := bubble(t, ingress.Config{}, func(_ *world, p *pipes, _ func()) {
+		conn := p.dial()
+		if status, err := exchange(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); status != 405 || err != nil {
+			t.Errorf("status %d, err = %v, want 405", status, err)
+		}
+		conn.Close()
+	})
+	if err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 // Large bodies, however slow, keep no ordinary one waiting.
 func TestLargeBodiesLeaveRoomForOrdinaryOnes(t *testing.T) {
 	t.Parallel()

@@ -215,6 +215,19 @@ func TestDuplicatesInLargeObjects(t *testing.T) {
 	}
 }
 
+// A key of an object that has ended is none of the object around it.
+func TestKeysOfInnerObjectsAreTheirOwn(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{10, 250, 1000} {
+		var keys strings.Builder
+		for i := range n {
+			fmt.Fprintf(&keys, `,"key%d":0`, i)
+		}
+		text := fmt.Sprintf(`{"a":{"x":0%s},"b":[{"x":0%s}],"x":0%s}`, &keys, &keys, &keys)
+		wantFault(t, text, strictjson.Check([]byte(text), strictjson.Limits{}), fault{})
+	}
+}
+
 // Keys may be chosen so that the cheap fingerprint tells none apart: the
 // middle of a long key is not in it.
 func TestKeysOfOneFingerprint(t *testing.T) {
