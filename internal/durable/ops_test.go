@@ -13,7 +13,15 @@ import (
 	"github.com/fencepost/fencepost/internal/durable/crashfs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+const lockDir = "FENCEPOST_TEST_LOCK"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(lockDir); dir != "" {
+		lockMain(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func must(t testing.TB, err error) {
 	t.Helper()

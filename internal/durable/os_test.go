@@ -115,16 +115,14 @@ func TestAReplacedLockFileIsNoticed(t *testing.T) {
 	must(t, a.Close())
 }
 
-// TestLockHelper is the other process of TestLocksAreFreedByDeath.
-func TestLockHelper(t *testing.T) {
-	dir := os.Getenv("DURABLE_LOCK_DIR")
-	if dir == "" {
-		t.Skip("runs in a process of its own")
+// lockMain is the other process of TestLocksAreFreedByDeath.
+func lockMain(dir string) {
+	f, err := durable.OS(dir).OpenFile("lock", os.O_RDWR|os.O_CREATE, durable.FilePerm)
+	if err == nil {
+		err = f.Lock(context.Background(), durable.Exclusive)
 	}
-	f := openLock(t, dir)
-	must(t, f.Lock(t.Context(), durable.Exclusive))
-	fmt.Println("locked")
-	time.Sleep(time.Minute)
+	fmt.Println("locked", err)
+	time.Sleep(time.Minute) // it is killed first
 }
 
 func TestLocksAreFreedByDeath(t *testing.T) {
@@ -132,14 +130,14 @@ func TestLocksAreFreedByDeath(t *testing.T) {
 	dir := t.TempDir()
 	exe, err := os.Executable()
 	must(t, err)
-	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestLockHelper$", "-test.v")
-	cmd.Env = append(os.Environ(), "DURABLE_LOCK_DIR="+dir)
+	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^$")
+	cmd.Env = append(os.Environ(), lockDir+"="+dir)
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
 	buf := make([]byte, 1<<10)
 	seen := ""
-	for !strings.Contains(seen, "locked") {
+	for !strings.Contains(seen, "locked <nil>") {
 		n, err := out.Read(buf)
 		must(t, err)
 		seen += string(buf[:n])

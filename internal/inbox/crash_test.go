@@ -183,7 +183,15 @@ func (w *witness) check(d *crashfs.Disk) error {
 	if o, err := b.Record(ctx, m.accepted(w.t), headers, m.body); err != nil || o != Accepted {
 		return fmt.Errorf("record after recovery: %v, %w", o, err)
 	}
-	return errors.Join(b.tidy(ctx), b.Close(), again.Close(), b.Health())
+	// A new segment seals what was recovered.
+	third, err := Open(ctx, d.After(crashfs.LoseAll).Process(), small)
+	if err != nil {
+		return fmt.Errorf("open a third time: %w", err)
+	}
+	if got := third.Stats().Entries; got != len(held)+1 {
+		return fmt.Errorf("%d entries were recovered and one recorded, %d after another crash", len(held), got)
+	}
+	return errors.Join(b.tidy(ctx), b.Close(), again.Close(), third.Close(), b.Health())
 }
 
 // contents reads all entries, and leaves them handed out.

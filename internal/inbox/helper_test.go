@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"encoding/binary"
+	"os"
 	"testing"
 	"time"
 
@@ -12,7 +13,13 @@ import (
 	"github.com/fencepost/fencepost/internal/durable/crashfs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(victimDir); dir != "" {
+		victimMain(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var epoch = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
@@ -25,7 +32,7 @@ type mail struct {
 }
 
 // accepted authenticates a mail with a verifier that believes everything.
-func (m mail) accepted(t testing.TB) fencepost.AcceptedDelivery {
+func (m mail) accepted(t tester) fencepost.AcceptedDelivery {
 	t.Helper()
 	if m.at.IsZero() {
 		m.at = epoch.Add(time.Duration(m.id) * time.Second)

@@ -139,12 +139,12 @@ func (m *model) adopt(rt *rapid.T) {
 }
 
 func (m *model) close(rt *rapid.T) {
-	for n, l := range m.live {
+	n := rapid.IntRange(0, 2).Draw(rt, "process")
+	if l := m.live[n]; l != nil {
 		if err := l.b.Close(); err != nil {
 			rt.Fatal(err)
 		}
 		delete(m.live, n)
-		return
 	}
 }
 
