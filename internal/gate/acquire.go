@@ -15,7 +15,10 @@ import (
 
 // A checkouts holds what an evaluation fetched, until its run has ended.
 type checkouts struct {
-	candidate, action Checkout
+	candidate Checkout
+	action    *sharedAction
+	// actionKept is set where the action was not fetched for this evaluation.
+	actionKept bool
 	// What was fetched, for the evidence; it outlives the files.
 	candidateTree    fencepost.TreeID
 	candidateParents []fencepost.CommitID
@@ -29,14 +32,15 @@ func (e *evaluation) acquire(ctx context.Context) error {
 		return unavailable("acquire", err)
 	}
 	c := &e.checked
-	if c.candidate, err = e.fetch(ctx, "candidate", source, e.first.Candidate.ID); err != nil {
+	c.candidate, err = e.fetch(ctx, "candidate", source, e.first.Candidate.ID, e.pool.Fetcher.Fetch)
+	if err != nil {
 		return err
 	}
 	c.candidateTree, c.candidateParents = c.candidate.Tree(), c.candidate.Parents()
 	if c.candidateTree != e.first.Candidate.Tree || !sameSet(c.candidateParents, e.first.Base.ID, e.first.Head.ID) {
 		return errorf("acquire", fencepost.ReasonProvider, "the fetched test merge is not what the provider's API says")
 	}
-	c.action, err = e.fetch(ctx, "action", e.gate.Plan.Action, e.gate.Plan.Commit)
+	_, err = e.fetch(ctx, "action", e.gate.Plan.Action, e.gate.Plan.Commit, e.keepAction)
 	if err != nil && fencepost.ReasonOf(err) == fencepost.ReasonCredential {
 		// That is the plan's own: the provider would still take a failure.
 		err = &fencepost.Error{Op: "fetch action", Reason: fencepost.ReasonAcquisition, Err: err}
@@ -50,9 +54,22 @@ func sameSet(parents []fencepost.CommitID, a, b fencepost.CommitID) bool {
 	return len(parents) == 2 && a != b && slices.Contains(parents, a) && slices.Contains(parents, b)
 }
 
-func (e *evaluation) fetch(ctx context.Context, what string, s Source, id fencepost.CommitID) (Checkout, error) {
+// keepAction takes the action from what is kept, or fetches it.
+func (e *evaluation) keepAction(ctx context.Context, r gitfetch.Request) (Checkout, error) {
+	c, fresh, err := e.pool.actions.get(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	e.checked.action, e.checked.actionKept = c, !fresh
+	return c, nil
+}
+
+func (e *evaluation) fetch(
+	ctx context.Context, what string, s Source, id fencepost.CommitID,
+	from func(context.Context, gitfetch.Request) (Checkout, error),
+) (Checkout, error) {
 	began := e.pool.Now()
-	c, err := e.pool.Fetcher.Fetch(ctx, gitfetch.Request{
+	c, err := from(ctx, gitfetch.Request{
 		URL: s.URL, Commit: id, Credential: s.Credential, AllowHTTP: s.AllowHTTP, AllowPrivate: s.AllowPrivate,
 		Policy: e.gate.Plan.Policy, Budgets: e.gate.Plan.Budgets, Now: e.pool.Now,
 	})
@@ -63,8 +80,12 @@ func (e *evaluation) fetch(ctx context.Context, what string, s Source, id fencep
 	if err == nil {
 		details = append(details,
 			Detail{"tree", c.Tree().String()},
-			Detail{"files", strconv.FormatInt(c.Stats().Files, 10)},
-			Detail{"wire_bytes", strconv.FormatInt(c.Stats().WireBytes, 10)})
+			Detail{"files", strconv.FormatInt(c.Stats().Files, 10)})
+		if what == "action" && e.checked.actionKept {
+			details = append(details, Detail{"kept", "true"})
+		} else {
+			details = append(details, Detail{"wire_bytes", strconv.FormatInt(c.Stats().WireBytes, 10)})
+		}
 	}
 	ev := e.leaseEvent(KindFetched, e.tenure.current(), e.pool.Now().Sub(began), details...)
 	ev.Reason = reasonOf(ctx, err)
@@ -79,10 +100,11 @@ func (e *evaluation) fetch(ctx context.Context, what string, s Source, id fencep
 // a pass. DESIGN §6
 func (e *evaluation) release() error {
 	var errs []error
-	for _, c := range []Checkout{e.checked.candidate, e.checked.action} {
-		if c != nil {
-			errs = append(errs, c.Remove())
-		}
+	if c := e.checked.candidate; c != nil {
+		errs = append(errs, c.Remove())
+	}
+	if c := e.checked.action; c != nil {
+		errs = append(errs, c.Remove())
 	}
 	e.checked.candidate, e.checked.action = nil, nil
 	err := errors.Join(errs...)
@@ -106,6 +128,8 @@ func (e *evaluation) execute(ctx context.Context) error {
 	}
 	var err error
 	if f, ok := record.Outcome.(runner.Failed); ok {
+		// The next run is not to rest on anything that this one met.
+		e.checked.action.drop()
 		err = &fencepost.Error{Op: "run", Reason: f.Reason, Err: f.Err}
 	}
 	ev := e.leaseEvent(KindRan, e.tenure.current(), record.Duration, runDetails(record)...)

@@ -34,6 +34,7 @@ type Pool struct {
 	Config
 	gates    map[fencepost.RouteName]*Gate
 	schedule *schedule
+	actions  *keeper
 }
 
 // New makes a pool. It does nothing before Run. Its error matches
@@ -50,7 +51,7 @@ func New(c Config) (*Pool, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pool{Config: c, gates: map[fencepost.RouteName]*Gate{}, schedule: newSchedule(c.Now)}
+	p := &Pool{Config: c, gates: map[fencepost.RouteName]*Gate{}, schedule: newSchedule(c.Now), actions: newKeeper(c.Fetcher)}
 	for _, g := range c.Gates {
 		if err := g.validate(); err != nil {
 			return nil, err
@@ -92,6 +93,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer drained.Stop()
 	working.Wait()
 	feeding.Wait()
+	if err := p.actions.close(); err != nil {
+		p.Alerts.Raise(Alert{Code: AlertCleanupFailed, Subject: "actions", Reason: fencepost.ReasonUnavailable})
+	}
 	return failed
 }
 
