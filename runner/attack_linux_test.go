@@ -171,7 +171,7 @@ func TestProgramIsNobody(t *testing.T) {
 	r := open(t)
 	got := seen(t, r.Run(t.Context(), newJob(t, "who")))
 	want := []string{
-		"uid 1000 1000", "gid 1000 1000", "groups []", "capabilities 0 0 0", "bounds 0", "no_new_privs 1", "seccomp 2",
+		"uid 1000 1000", "gid 1000 1000", "groups []", "capabilities 0 0 0", "bounds 0", "no_new_privs 1", "seccomp 2", "core 1 1",
 		"setuid operation not permitted", "setgid operation not permitted", "setgroups operation not permitted",
 	}
 	if !slices.Equal(got, want) {

@@ -58,6 +58,10 @@ func who() []string {
 	_, _, setuid := unix.RawSyscall(unix.SYS_SETUID, 0, 0, 0)
 	_, _, setgid := unix.RawSyscall(unix.SYS_SETGID, 0, 0, 0)
 	_, _, setgroups := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
+	var core unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &core); err != nil {
+		return []string{word(err)}
+	}
 	name := func(e unix.Errno) string {
 		return map[bool]string{true: "operation not permitted", false: e.Error()}[e == unix.EPERM || e == unix.EINVAL]
 	}
@@ -65,7 +69,7 @@ func who() []string {
 		fmt.Sprintf("uid %d %d", os.Getuid(), os.Geteuid()), fmt.Sprintf("gid %d %d", os.Getgid(), os.Getegid()), fmt.Sprintf("groups %v", groups),
 		fmt.Sprintf("capabilities %d %d %d", data[0].Effective|data[1].Effective, data[0].Permitted|data[1].Permitted, data[0].Inheritable|data[1].Inheritable),
 		fmt.Sprintf("bounds %d", bounds), fmt.Sprintf("no_new_privs %d", nnp), fmt.Sprintf("seccomp %d", filter),
-		"setuid " + name(setuid), "setgid " + name(setgid), "setgroups " + name(setgroups),
+		fmt.Sprintf("core %d %d", core.Cur, core.Max), "setuid " + name(setuid), "setgid " + name(setgid), "setgroups " + name(setgroups),
 	}
 }
 

@@ -134,7 +134,7 @@ func (c still) Verify(context.Context) error { return nil }
 
 func testJob(lease Renewer) Job {
 	commit := fencepost.CommitID{ObjectID: fencepost.ObjectID{1}}
-	tree := fencepost.TreeID{ObjectID: commit.ObjectID}
+	tree := fencepost.TreeID(commit)
 	return Job{
 		Run: "r", Delivery: "dlv_aaaaaaaaaaaaaaaaaaaaaaaaaa", Repository: check.Repository{Provider: "github", ID: "1", Name: "a/b"},
 		Base: check.Base{Ref: "refs/heads/main", Commit: commit, Tree: tree}, Head: check.Revision{Commit: commit, Tree: tree},

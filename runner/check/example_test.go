@@ -40,7 +40,7 @@ func ExampleRun() {
 	}
 	defer os.RemoveAll(dir)
 	commit, _ := fencepost.ParseCommitID(strings.Repeat("ab", 20))
-	tree := fencepost.TreeID{ObjectID: commit.ObjectID}
+	tree := fencepost.TreeID(commit)
 	req := check.Request{
 		Schema: check.RequestSchema, Run: "by-hand", Delivery: "dlv_aaaaaaaaaaaaaaaaaaaaaaaaaa",
 		Repository: check.Repository{Provider: "github", ID: "1", Name: "acme/docs"},

@@ -87,7 +87,7 @@ func (s *stage) limit() error {
 		value    uint64
 		always   bool
 	}{
-		{unix.RLIMIT_CORE, 0, true},
+		{unix.RLIMIT_CORE, coreBytes, true},
 		{unix.RLIMIT_CPU, l.CPUSeconds, false},
 		{unix.RLIMIT_FSIZE, l.FileBytes, false},
 		{unix.RLIMIT_NOFILE, l.OpenFiles, false},
@@ -106,6 +106,11 @@ func (s *stage) limit() error {
 	}
 	return nil
 }
+
+// coreBytes makes no core file, since no core is that small, and is the one
+// value with which the kernel also does not start the host's core handler, a
+// privileged process that would read what the program made of its memory.
+const coreBytes = 1
 
 // lockedBytes is what a process may keep from being swapped: the usual small
 // amount that some runtimes expect.
