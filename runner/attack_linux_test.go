@@ -111,6 +111,37 @@ func TestProgramCannotWriteOutsideItsScratch(t *testing.T) {
 	}
 }
 
+// The mounts themselves are read-only, also where Landlock would answer first.
+func TestTreesAreMountedReadOnly(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	paths := []string{"/candidate", "/action", "/program", "/usr", "/", "request.json", "."}
+	got := seen(t, r.Run(t.Context(), newJob(t, append([]string{"mounts"}, paths...)...)))
+	for i, flags := range got {
+		want := "ro nosuid nodev"
+		if paths[i] == "." {
+			want = "nosuid nodev"
+		}
+		if flags != want {
+			t.Errorf("%s is mounted %s, want %s", paths[i], flags, want)
+		}
+	}
+}
+
+func TestEveryLimitReachesTheProgram(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	job := newJob(t, "limits")
+	job.Limits = runner.Limits{CPU: 1500 * time.Millisecond, FileBytes: 3 << 20, OpenFiles: 77, Processes: 33}
+	got := seen(t, r.Run(t.Context(), job))
+	// A part of a second is a whole one, and the sandbox's own threads have
+	// room among the processes.
+	want := []string{"2 2", "3145728 3145728", "77 77", "49 49", "0 0", "0 0"}
+	if !slices.Equal(got, want) {
+		t.Errorf("processor time, file size, open files, processes, queues, priority: %v, want %v", got, want)
+	}
+}
+
 func TestProgramCannotReadTheHost(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -20,6 +20,8 @@ func init() {
 	acts["calls"] = func(*check.Request, []string) int { return tell(dangerousCalls()...) }
 	acts["connect"] = func(_ *check.Request, a []string) int { return tell(connect(a[0], a[1])...) }
 	acts["killinit"] = func(*check.Request, []string) int { return tell(killInit()...) }
+	acts["mounts"] = func(_ *check.Request, a []string) int { return tell(mountFlags(a)...) }
+	acts["limits"] = func(*check.Request, []string) int { return tell(resourceLimits()...) }
 	acts["foreign"] = func(*check.Request, []string) int { return foreignCall() }
 }
 
@@ -71,6 +73,41 @@ func who() []string {
 		fmt.Sprintf("bounds %d", bounds), fmt.Sprintf("no_new_privs %d", nnp), fmt.Sprintf("seccomp %d", filter),
 		fmt.Sprintf("core %d %d", core.Cur, core.Max), "setuid " + name(setuid), "setgid " + name(setgid), "setgroups " + name(setgroups),
 	}
+}
+
+// mountFlags tells how what stands at each path is mounted.
+func mountFlags(paths []string) []string {
+	var seen []string
+	for _, path := range paths {
+		var st unix.Statfs_t
+		if err := unix.Statfs(path, &st); err != nil {
+			seen = append(seen, word(err))
+			continue
+		}
+		var flags []string
+		for _, f := range []struct {
+			bit  int64
+			name string
+		}{{unix.ST_RDONLY, "ro"}, {unix.ST_NOSUID, "nosuid"}, {unix.ST_NODEV, "nodev"}} {
+			if int64(st.Flags)&f.bit != 0 {
+				flags = append(flags, f.name)
+			}
+		}
+		seen = append(seen, strings.Join(flags, " "))
+	}
+	return seen
+}
+
+func resourceLimits() []string {
+	var seen []string
+	for _, resource := range []int{unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC, unix.RLIMIT_MSGQUEUE, unix.RLIMIT_RTPRIO} {
+		var l unix.Rlimit
+		if err := unix.Getrlimit(resource, &l); err != nil {
+			return []string{word(err)}
+		}
+		seen = append(seen, fmt.Sprintf("%d %d", l.Cur, l.Max))
+	}
+	return seen
 }
 
 // dangerousCalls makes each call in a form that would succeed, or fail in
