@@ -77,7 +77,7 @@ func (m Main) deliveriesShowCommand() *cobra.Command {
 
 // receipts is the journal below the configuration's data directory.
 func (m Main) receipts(file string) (durable.FS, error) {
-	c, err := config.Load(file, m.LookupEnv)
+	c, err := config.LoadWithoutSecrets(file)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (m Main) ledgerSubcommand(use, short string, do ledgerAction) *cobra.Comman
 		Long:  short + ". A controller may be running meanwhile.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.Load(file, m.LookupEnv)
+			c, err := config.LoadWithoutSecrets(file)
 			if err != nil {
 				return err
 			}

@@ -63,6 +63,7 @@ func (q queue) Done(_ context.Context, t gate.Ticket) error {
 // A repeater knows deliveries that are done or under way.
 type repeater interface {
 	Repeat(ctx context.Context, d fencepost.AcceptedDelivery) (ledger.Repeat, error)
+	Lookup(ctx context.Context, key fencepost.DeliveryKey) (ledger.Row, bool, error)
 }
 
 // A recorder records what ingress admits.
@@ -83,10 +84,18 @@ func (r *recorder) Record(ctx context.Context, d fencepost.AcceptedDelivery, h f
 		return 0, err
 	}
 	switch known {
-	case ledger.RepeatKnown:
-		return r.replayed(ctx, d), nil
 	case ledger.RepeatConflict:
 		return ingress.Conflict, nil
+	case ledger.RepeatKnown:
+		// Done, or under way, here or in another process: unless it was
+		// refused in mid-flow, and is in no inbox any more.
+		done, err := r.done(ctx, d)
+		if err != nil {
+			return 0, err
+		}
+		if done {
+			return r.replayed(ctx, d), nil
+		}
 	}
 	outcome, err := r.inbox.Record(ctx, d, h, body)
 	switch {
@@ -96,7 +105,7 @@ func (r *recorder) Record(ctx context.Context, d fencepost.AcceptedDelivery, h f
 		return 0, err
 	case outcome == inbox.Conflict:
 		return ingress.Conflict, nil
-	case outcome == inbox.Replayed:
+	case outcome == inbox.Replayed, known == ledger.RepeatKnown:
 		return r.replayed(ctx, d), nil
 	}
 	r.journal.write(ctx, receipt.Event{
@@ -105,6 +114,14 @@ func (r *recorder) Record(ctx context.Context, d fencepost.AcceptedDelivery, h f
 		Details: []receipt.Detail{{Name: "body_bytes", Value: fmt.Sprint(len(body))}},
 	})
 	return ingress.Accepted, nil
+}
+
+// done reports whether a known delivery has reached its end. One that has not
+// is recorded again: a repeat of undone work is never dropped as a duplicate
+// (DESIGN §8), and what is in an inbox already is not recorded twice.
+func (r *recorder) done(ctx context.Context, d fencepost.AcceptedDelivery) (bool, error) {
+	row, ok, err := r.ledger.Lookup(ctx, d.Key())
+	return ok && row.State == ledger.Done, err
 }
 
 func (r *recorder) replayed(ctx context.Context, d fencepost.AcceptedDelivery) ingress.Recording {

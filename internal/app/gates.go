@@ -186,7 +186,7 @@ func (a *App) openPool(gates []*gate.Gate) (err error) {
 		Journal: a.journal, Alerts: alerts{a.alerts, a.Log}, Log: a.Log, Now: a.Now,
 		Limits: gate.Limits{
 			Workers: w.Workers, Lease: a.Config.Ledger.Lease, Attempts: w.Attempts, Starts: max(w.Starts, w.Attempts),
-			MaxWorkAge: w.MaxAge, LookPause: min(time.Second, a.Config.Ledger.Lease/lookShare), Backoff: w.Backoff, MaxBackoff: w.MaxBackoff,
+			MaxWorkAge: w.MaxAge, QueueAge: a.Config.Replay.MaxQueueAge, LookPause: min(time.Second, a.Config.Ledger.Lease/lookShare), Backoff: w.Backoff, MaxBackoff: w.MaxBackoff,
 			PublishAttempts: a.Config.Provider.PublishAttempts, NotYetVisible: a.Config.Provider.NotYetVisible,
 			Drain: max(w.Drain, 1),
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/fencepost/fencepost/internal/config"
 )
@@ -49,9 +50,13 @@ func (a *App) onlyKeysDiffer(next *config.Config) error {
 			return fmt.Errorf("the policy of gate %s changed: %w", now.Gates[i].Route, ErrRestart)
 		}
 	}
-	if now.DataDir != next.DataDir || now.Listen != next.Listen || now.OpsListen != next.OpsListen ||
-		now.Replay != next.Replay || now.Ledger != next.Ledger {
-		return fmt.Errorf("data_dir, listen, ops_listen, replay or ledger changed: %w", ErrRestart)
+	// Everything else: bounds, listeners, stores.
+	before, after := *now, *next
+	for _, c := range []*config.Config{&before, &after} {
+		c.Trust, c.Gates, c.Warnings = nil, nil, nil
+	}
+	if !reflect.DeepEqual(before, after) {
+		return fmt.Errorf("something else than keys changed: %w", ErrRestart)
 	}
 	return nil
 }

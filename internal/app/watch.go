@@ -96,8 +96,8 @@ func (a *App) routeNames() []fencepost.RouteName {
 func (a *App) checks() []ops.Check {
 	return []ops.Check{
 		{Name: "ledger", Probe: func(context.Context) error { return a.ledger.Health().Err() }},
-		{Name: "inbox", Probe: func(context.Context) error { return a.inbox.Health() }},
-		{Name: "data_dir", Probe: func(context.Context) error { return a.root.Check() }},
+		{Name: "inbox", Probe: func(context.Context) error { return withReason("inbox", a.inbox.Health()) }},
+		{Name: "data_dir", Probe: func(context.Context) error { return withReason("data_dir", a.root.Check()) }},
 		{Name: "draining", Probe: func(context.Context) error {
 			if a.ingress.Stats().Draining {
 				return &fencepost.Error{Op: "app.ready", Reason: fencepost.ReasonDraining}
@@ -105,6 +105,21 @@ func (a *App) checks() []ops.Check {
 			return nil
 		}},
 	}
+}
+
+// withReason names what is wrong with a store.
+func withReason(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, durable.ErrPoisoned):
+		return &fencepost.Error{Op: op, Reason: fencepost.ReasonPoisoned, Err: err}
+	case errors.Is(err, frame.ErrCorrupt):
+		return &fencepost.Error{Op: op, Reason: fencepost.ReasonCorrupt, Err: err}
+	case errors.Is(err, durable.ErrNoSpace):
+		return &fencepost.Error{Op: op, Reason: fencepost.ReasonFull, Err: err}
+	}
+	return err
 }
 
 // upkeep keeps the sign of life, the levels and the standing alerts fresh.
@@ -159,7 +174,7 @@ func (a *App) refresh(ctx context.Context) {
 	}
 	a.ledgerRows.set(int64(stat.Rows()), 0)
 	a.standing(alert.LedgerCorrupt, err != nil || !a.ledger.Health().OK() || errors.Is(a.inbox.Health(), frame.ErrCorrupt))
-	a.standing(alert.LedgerCapacity, stat.Full > 0)
+	a.standing(alert.LedgerCapacity, stat.Full > 0 || a.inbox.Stats().Entries >= a.Config.Inbox.MaxEntries/10*9)
 	if count, bytes, err := a.artifacts.Usage(ctx); err == nil {
 		a.artifactSize.set(count, bytes)
 	}

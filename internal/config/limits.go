@@ -23,7 +23,7 @@ type Ledger struct {
 	// Capacity is how many deliveries that are live, staged or permanent can
 	// be recorded. At the limit new ones are answered 503 full; none is
 	// forgotten to make room.
-	Capacity int64 `yaml:"capacity" default:"1000000" min:"1" max:"100000000"`
+	Capacity int64 `yaml:"capacity" default:"1000000" min:"4" max:"10000000"`
 }
 
 // Ingress bounds the public listener.
@@ -104,7 +104,7 @@ type Work struct {
 	// given up.
 	MaxAge time.Duration `yaml:"max_age" default:"72h" min:"1m" max:"720h"`
 	// Backoff is the pause after the first attempt; it doubles after each.
-	Backoff time.Duration `yaml:"backoff" default:"2s" min:"10ms" max:"10m"`
+	Backoff time.Duration `yaml:"backoff" default:"10s" min:"10ms" max:"10m"`
 	// MaxBackoff is where it stops doubling.
 	MaxBackoff time.Duration `yaml:"max_backoff" default:"2m" min:"10ms" max:"1h"`
 	// Drain is how long evaluations may finish after SIGTERM. What is not
@@ -226,7 +226,7 @@ type Runner struct {
 	// SystemDirs are what a program sees of this machine, read-only, so that
 	// interpreters and shared libraries work. Those that don't exist are left
 	// out.
-	SystemDirs []systemDir `yaml:"system_dirs" default:"/usr /bin /lib /lib64 /etc/ssl" least:"0" most:"32"`
+	SystemDirs []systemDir `yaml:"system_dirs" default:"/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc/alternatives /etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/ssl /nix/store /gnu/store" least:"0" most:"32"`
 	// Concurrent is how many programs run at once.
 	Concurrent int `yaml:"concurrent" default:"2" min:"1" max:"256"`
 }
@@ -235,8 +235,8 @@ type Runner struct {
 type Artifacts struct {
 	// MaxSize is the largest artifact.
 	MaxSize ByteSize `yaml:"max_size" default:"4MiB" min:"64KiB" max:"256MiB"`
-	// MaxCount is the most artifacts. At a limit those whose time is over go
-	// first; without room no pass is staged.
+	// MaxCount is the most artifacts. At a limit the oldest go first. Where
+	// evidence can't be stored, no pass is staged.
 	MaxCount int `yaml:"max_count" default:"100000" min:"10" max:"10000000"`
 	// MaxTotal is the most bytes of all.
 	MaxTotal ByteSize `yaml:"max_total" default:"4GiB" min:"1MiB" max:"16TiB"`

@@ -31,6 +31,17 @@ func Load(file string, env Lookup) (*Config, error) {
 	return v.cfg, nil
 }
 
+// LoadWithoutSecrets reads and validates a configuration file, and tries no
+// secret, for what needs none: those of the service may be out of a person's
+// reach. Its error is as [Load]'s.
+func LoadWithoutSecrets(file string) (*Config, error) {
+	text, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(file, text)
+}
+
 // Parse validates text as the file of that name: it reads no other file, and
 // no secret. Its error is as [Load]'s.
 func Parse(file string, text []byte) (*Config, error) {

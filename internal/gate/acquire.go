@@ -112,6 +112,7 @@ func (e *evaluation) release() error {
 		e.alertCleanup()
 		return unavailable("remove checkouts", err)
 	}
+	e.pool.Alerts.Resolve(AlertCleanupFailed, string(e.gate.Name))
 	return nil
 }
 
@@ -131,6 +132,13 @@ func (e *evaluation) execute(ctx context.Context) error {
 		// The next run is not to rest on anything that this one met.
 		e.checked.action.drop()
 		err = &fencepost.Error{Op: "run", Reason: f.Reason, Err: f.Err}
+	}
+	if err == nil {
+		// The gate is proven and a program concluded: what stood in the way of
+		// that is over.
+		for _, code := range []AlertCode{AlertProvider, AlertRetriesExhausted} {
+			e.pool.Alerts.Resolve(code, string(e.gate.Name))
+		}
 	}
 	ev := e.leaseEvent(KindRan, e.tenure.current(), record.Duration, runDetails(record)...)
 	ev.Reason = reasonOf(ctx, err)

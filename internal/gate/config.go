@@ -72,7 +72,7 @@ type Limits struct {
 	// cut off included; default 50.
 	Starts int
 	// Backoff is the pause after the first attempt, doubling with each up to
-	// MaxBackoff, from half of it to all of it by chance. Defaults 2 s, 2 min.
+	// MaxBackoff, from half of it to all of it by chance. Defaults 10 s, 2 min.
 	Backoff, MaxBackoff time.Duration
 	// PublishAttempts is how often a staged result is tried to be published
 	// before an alert; it is tried on. Default 8.
@@ -85,6 +85,9 @@ type Limits struct {
 	// NotYetVisible is how long a commit that the provider does not show is
 	// waited for before a staged result ends unpublished; default 45 s.
 	NotYetVisible time.Duration
+	// QueueAge is how long a delivery of no configured gate waits for its gate
+	// to come back; default 24 h. That of a gate's own is its rule's.
+	QueueAge time.Duration
 	// MaxWorkAge is how long after its receipt a delivery that has become work
 	// is given up; default 72 h. How long it may wait to become work is the
 	// replay window's.
@@ -100,12 +103,13 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Lease, 60*time.Second)
 	setDefault(&l.Attempts, 5)
 	setDefault(&l.Starts, 50)
-	setDefault(&l.Backoff, 2*time.Second)
+	setDefault(&l.Backoff, 10*time.Second)
 	setDefault(&l.MaxBackoff, 2*time.Minute)
 	setDefault(&l.PublishAttempts, 8)
 	setDefault(&l.Looks, 4)
 	setDefault(&l.LookPause, time.Second)
 	setDefault(&l.NotYetVisible, 45*time.Second)
+	setDefault(&l.QueueAge, fencepost.DefaultReplayWindow.MaxQueueAge)
 	setDefault(&l.MaxWorkAge, 72*time.Hour)
 	setDefault(&l.Drain, 30*time.Second)
 	return l

@@ -166,6 +166,9 @@ func (e *evaluation) settle(ctx context.Context, err error) (p fencepost.Publica
 			return p, *again
 		}
 	case FateFail, FateDrop:
+		if r == fencepost.ReasonGateUnproven {
+			e.pool.Alerts.Raise(Alert{Code: AlertProvider, Subject: string(e.gate.Name), Reason: r})
+		}
 	}
 	return e.fail(ctx, r)
 }
@@ -186,8 +189,11 @@ func (e *evaluation) countFailure(ctx context.Context, cause error) *later {
 		again := e.putOff(ctx, later{why: r, at: waitUntil(cause)})
 		return &again
 	}
+	if r == fencepost.ReasonProvider {
+		e.pool.Alerts.Raise(Alert{Code: AlertProvider, Subject: string(e.gate.Name), Reason: r})
+	}
 	e.pool.Alerts.Raise(Alert{
-		Code: AlertRetriesExhausted, Subject: string(e.delivery.ID()), Reason: r, Count: note.Failures,
+		Code: AlertRetriesExhausted, Subject: string(e.gate.Name), Reason: r, Count: note.Failures,
 	})
 	return nil
 }

@@ -106,11 +106,13 @@ func (w *work) alertEnd(kind Kind, why fencepost.Reason) {
 		p.Alerts.Raise(Alert{Code: code, Subject: subject, Reason: why, Age: p.Now().Sub(w.task.ticket.Received)})
 	case why == fencepost.ReasonIdentity, why == fencepost.ReasonCommitGone, why == fencepost.ReasonProvider:
 		p.Alerts.Raise(Alert{Code: AlertProvider, Subject: string(w.gate.Name), Reason: why})
-	case why == fencepost.ReasonNone:
-		p.Alerts.Resolve(AlertPublishConflict, subject)
-		p.Alerts.Resolve(AlertRetriesExhausted, subject)
+	default:
+		for _, code := range []AlertCode{
+			AlertPublishConflict, AlertRetriesExhausted, AlertInboxExpired, AlertMissedDelivery, AlertLedgerCorrupt,
+		} {
+			p.Alerts.Resolve(code, subject)
+		}
 		p.Alerts.Resolve(AlertCredential, string(w.gate.Name))
-		p.Alerts.Resolve(AlertProvider, string(w.gate.Name))
 	}
 }
 

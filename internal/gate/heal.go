@@ -301,7 +301,7 @@ func (h *Healer) alert(g Name, open []OpenRequest, missing map[Subject]bool, rep
 		if !missing[o.Subject] {
 			continue
 		}
-		subject := string(g) + "/" + strconv.FormatInt(o.Subject.Number, 10)
+		subject := string(g) + ":" + strconv.FormatInt(o.Subject.Number, 10)
 		now[subject] = true
 		report.Missed++
 		h.Alerts.Raise(Alert{Code: AlertMissedDelivery, Subject: subject, Age: h.Now().Sub(o.Changed)})

@@ -169,7 +169,7 @@ func TestHealingAsksABoundedNumberOfTimes(t *testing.T) {
 		if len(h.log.asked) != 3 {
 			t.Errorf("asked %d times", len(h.log.asked))
 		}
-		if _, open := h.alerts.open["missed_delivery docs/2"]; !open {
+		if _, open := h.alerts.open["missed_delivery docs:2"]; !open {
 			t.Errorf("alerts %v", h.alerts.open)
 		}
 	})

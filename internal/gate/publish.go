@@ -144,6 +144,12 @@ func (p *publication) show(ctx context.Context) (outcome fencepost.Reason, err e
 	}
 	found, lookErr := p.lookUp(ctx)
 	switch {
+	case fencepost.ReasonOf(lookErr) == fencepost.ReasonPublishConflict:
+		// Nothing is written any more; it is over once the gate has moved on.
+		if moved, err := p.moved(ctx, v); err == nil && moved {
+			return fencepost.ReasonSuperseded, nil
+		}
+		return "", lookErr
 	case lookErr != nil && !errors.Is(lookErr, ErrNotYet):
 		return "", lookErr
 	case found:

@@ -93,7 +93,7 @@ func (w *work) takeUp(ctx context.Context) end {
 // orphan waits for the gate to come back into the configuration, as long as a
 // delivery may wait to become work.
 func (w *work) orphan(r Recorded) end {
-	if w.pool.Now().Sub(r.Received) > fencepost.DefaultReplayWindow.MaxQueueAge {
+	if w.pool.Now().Sub(r.Received) > w.pool.Limits.QueueAge {
 		return dropped{fencepost.ReasonExpired}
 	}
 	return later{why: fencepost.ReasonUnavailable}
