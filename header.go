@@ -1,12 +1,14 @@
 package fencepost
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
 
 // A Header is one (name, value) pair as it was received. Name is in lower
-// case: HTTP field names do not distinguish case (RFC 9110 §5.1).
+// case: HTTP field names do not distinguish case (RFC 9110 §5.1), and are
+// ASCII.
 type Header struct{ Name, Value string }
 
 // Headers is the whole header sequence of a request in its one canonical
@@ -17,10 +19,8 @@ type Headers struct{ pairs []Header }
 // NewHeaders puts pairs into the canonical order. It keeps no reference to
 // the slice.
 func NewHeaders(pairs []Header) Headers {
-	own := make([]Header, len(pairs))
-	for i, p := range pairs {
-		own[i] = Header{Name: strings.ToLower(p.Name), Value: p.Value}
-	}
+	own := slices.Clone(pairs)
+	lowerNames(own)
 	slices.SortStableFunc(own, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
 	return Headers{pairs: own}
 }
@@ -29,26 +29,66 @@ func NewHeaders(pairs []Header) Headers {
 // [net/http.Header], into the canonical order. Values of names that differ in
 // case alone stand in the bytewise order of those names.
 func HeadersFromMap(values map[string][]string) Headers {
-	type key struct{ lower, as string }
-	keys := make([]key, 0, len(values))
+	var pairs []Header
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		for _, v := range values[name] {
+			pairs = append(pairs, Header{Name: name, Value: v})
+		}
+	}
+	return NewHeaders(pairs)
+}
+
+// lowerNames turns all names into lower case, in one string for all of them.
+func lowerNames(pairs []Header) {
 	n := 0
-	for name, vs := range values {
-		keys = append(keys, key{strings.ToLower(name), name})
-		n += len(vs)
-	}
-	slices.SortFunc(keys, func(a, b key) int {
-		if c := strings.Compare(a.lower, b.lower); c != 0 {
-			return c
-		}
-		return strings.Compare(a.as, b.as)
-	})
-	pairs := make([]Header, 0, n)
-	for _, k := range keys {
-		for _, v := range values[k.as] {
-			pairs = append(pairs, Header{Name: k.lower, Value: v})
+	for _, p := range pairs {
+		if hasUpper(p.Name) {
+			n += len(p.Name)
 		}
 	}
-	return Headers{pairs: pairs}
+	if n == 0 {
+		return
+	}
+	all := make([]byte, 0, n)
+	for _, p := range pairs {
+		if hasUpper(p.Name) {
+			all = appendLower(all, p.Name)
+		}
+	}
+	rest := string(all)
+	for i := range pairs {
+		if name := pairs[i].Name; hasUpper(name) {
+			pairs[i].Name, rest = rest[:len(name)], rest[len(name):]
+		}
+	}
+}
+
+func hasUpper(s string) bool {
+	for i := range len(s) {
+		if s[i]-'A' < 26 {
+			return true
+		}
+	}
+	return false
+}
+
+func appendLower(b []byte, s string) []byte {
+	for i := range len(s) {
+		c := s[i]
+		if c-'A' < 26 {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+// lowerName is a name in lower case.
+func lowerName(s string) string {
+	if !hasUpper(s) {
+		return s
+	}
+	return string(appendLower(make([]byte, 0, len(s)), s))
 }
 
 // Len returns the number of pairs.
@@ -69,7 +109,7 @@ func (h Headers) All() []Header { return slices.Clone(h.pairs) }
 // Values returns every value of the named header. Name is matched without
 // regard to case.
 func (h Headers) Values(name string) []string {
-	name = strings.ToLower(name)
+	name = lowerName(name)
 	var values []string
 	for _, p := range h.pairs {
 		if p.Name == name {
@@ -82,7 +122,7 @@ func (h Headers) Values(name string) []string {
 // Only returns the value of a header that stands exactly once. More than one
 // value is ambiguous, and ok is false just as for none (DESIGN §4).
 func (h Headers) Only(name string) (value string, ok bool) {
-	name = strings.ToLower(name)
+	name = lowerName(name)
 	for _, p := range h.pairs {
 		if p.Name != name {
 			continue
@@ -97,9 +137,9 @@ func (h Headers) Only(name string) (value string, ok bool) {
 
 // Select returns the pairs of the named headers alone.
 func (h Headers) Select(names ...string) Headers {
-	var kept []Header
+	kept := make([]Header, 0, len(names))
 	for _, p := range h.pairs {
-		if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, p.Name) }) {
+		if slices.ContainsFunc(names, func(n string) bool { return n == p.Name || lowerName(n) == p.Name }) {
 			kept = append(kept, p)
 		}
 	}

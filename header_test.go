@@ -42,6 +42,19 @@ func TestHeadersFromMapHaveOneOrderWhateverTheMapSays(t *testing.T) {
 	}
 }
 
+// Names are ASCII: what only Unicode takes for a letter is none.
+func TestNamesAreLoweredAsASCII(t *testing.T) {
+	t.Parallel()
+	h := fencepost.NewHeaders([]fencepost.Header{{Name: "\u212a", Value: "kelvin"}, {Name: "K", Value: "k"}, {Name: "\u00c9-AZ@[", Value: "e"}})
+	want := []fencepost.Header{{Name: "k", Value: "k"}, {Name: "\u00c9-az@[", Value: "e"}, {Name: "\u212a", Value: "kelvin"}}
+	if diff := cmp.Diff(want, h.All()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if value, ok := h.Only("K"); !ok || value != "k" {
+		t.Errorf("Only(K) = %q, %v", value, ok)
+	}
+}
+
 func TestHeadersKeepNoReference(t *testing.T) {
 	t.Parallel()
 	pairs := []fencepost.Header{{Name: "a", Value: "1"}}

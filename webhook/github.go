@@ -164,9 +164,16 @@ func only(h fencepost.Headers, name string) (string, Cause) {
 // parseHex reads prefix and exactly 64 lower-case hexadecimal digits.
 func parseHex(value, prefix string, into *mac) bool {
 	digits, ok := strings.CutPrefix(value, prefix)
-	if !ok || len(digits) != hex.EncodedLen(len(into)) || digits != strings.ToLower(digits) {
+	if !ok || len(digits) != hex.EncodedLen(len(into)) {
 		return false
 	}
-	_, err := hex.Decode(into[:], []byte(digits))
+	for i := range len(digits) {
+		if c := digits[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	var ascii [2 * len(into)]byte
+	copy(ascii[:], digits)
+	_, err := hex.Decode(into[:], ascii[:])
 	return err == nil
 }

@@ -139,24 +139,24 @@ func (h *Handler) accept(headers fencepost.Headers, body []byte) (fencepost.Acce
 // of Content-Length have become one, Content-Length beside Transfer-Encoding
 // is gone, and "Pragma: no-cache" alone has brought a Cache-Control.
 func RequestHeaders(r *http.Request) fencepost.Headers {
-	n := 1 + len(r.TransferEncoding) + len(r.Trailer)
-	for _, values := range r.Header {
-		n += len(values)
-	}
-	pairs := make([]fencepost.Header, 0, n)
-	add := func(name string, values ...string) {
+	var room [32]fencepost.Header
+	pairs := room[:0]
+	for name, values := range r.Header {
 		for _, v := range values {
 			pairs = append(pairs, fencepost.Header{Name: name, Value: v})
 		}
 	}
-	for name, values := range r.Header {
-		add(name, values...)
-	}
 	if r.Host != "" {
-		add("host", r.Host)
+		pairs = append(pairs, fencepost.Header{Name: "host", Value: r.Host})
 	}
-	add("transfer-encoding", r.TransferEncoding...)
-	add("trailer", slices.Sorted(maps.Keys(r.Trailer))...)
+	for _, v := range r.TransferEncoding {
+		pairs = append(pairs, fencepost.Header{Name: "transfer-encoding", Value: v})
+	}
+	if len(r.Trailer) > 0 {
+		for _, v := range slices.Sorted(maps.Keys(r.Trailer)) {
+			pairs = append(pairs, fencepost.Header{Name: "trailer", Value: v})
+		}
+	}
 	return fencepost.NewHeaders(pairs)
 }
 

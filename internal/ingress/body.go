@@ -29,7 +29,7 @@ var longAgo = time.Unix(1, 0)
 // A watch cuts a client's body off when it takes too long. It needs no clock:
 // when a timer fires, it moves the connection's read deadline into the past.
 type watch struct {
-	conn        *http.ResponseController
+	conn        http.ResponseController
 	cfg         *Config
 	part, whole *time.Timer
 }
@@ -37,7 +37,7 @@ type watch struct {
 // newWatch starts with the first part of a body of n bytes, negative for any
 // number.
 func newWatch(w http.ResponseWriter, n int64, cfg *Config) *watch {
-	v := &watch{conn: http.NewResponseController(w), cfg: cfg}
+	v := &watch{conn: *http.NewResponseController(w), cfg: cfg}
 	v.part = time.AfterFunc(cfg.StallTimeout, v.expire)
 	// A body of one part can't take longer than that part.
 	if n < 0 || n > progressBytes {
