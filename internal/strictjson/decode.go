@@ -210,7 +210,7 @@ func (s *scanner) into(c byte, depth int, p *plan, v reflect.Value) bool {
 		}
 	}
 	// What is no value at all is a fault of syntax before it is one of type.
-	if s.values--; !s.value(depth, nil, reflect.Value{}) {
+	if s.values--; !s.skip(depth) {
 		return false
 	}
 	return s.fail(KindType, at)
@@ -267,7 +267,7 @@ func (s *scanner) field(name []byte, at, depth int, p *plan, v reflect.Value, se
 		if s.closed {
 			return s.fail(KindUnknown, at)
 		}
-		return s.value(depth, nil, v)
+		return s.skip(depth)
 	}
 	f := &p.list[place]
 	*seen |= 1 << place

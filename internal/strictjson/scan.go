@@ -134,21 +134,28 @@ func (s *scanner) peek() byte {
 // value reads one value at the present byte. Depth counts the containers
 // around it. A nil plan means that nobody wants it.
 func (s *scanner) value(depth int, p *plan, v reflect.Value) bool {
+	if p == nil {
+		return s.skip(depth)
+	}
 	if s.values++; s.values > s.limits.Values {
 		return s.fail(KindValues, s.pos)
 	}
-	c := s.peek()
-	if p != nil {
-		return s.into(c, depth, p, v)
+	return s.into(s.peek(), depth, p, v)
+}
+
+// skip is [scanner.value] for a value that nobody wants.
+func (s *scanner) skip(depth int) bool {
+	if s.values++; s.values > s.limits.Values {
+		return s.fail(KindValues, s.pos)
 	}
-	switch c {
+	switch s.peek() {
 	case '"':
 		_, ok := s.str()
 		return ok
 	case '{':
-		return s.object(depth+1, nil, v)
+		return s.object(depth+1, nil, reflect.Value{})
 	case '[':
-		return s.array(depth+1, nil, v)
+		return s.array(depth+1, nil, reflect.Value{})
 	case 't':
 		return s.literal("true")
 	case 'f':
@@ -191,7 +198,7 @@ func (s *scanner) object(depth int, p *plan, v reflect.Value) bool {
 		s.pos++
 		s.space()
 		if p == nil {
-			if !s.value(depth, nil, v) {
+			if !s.skip(depth) {
 				return false
 			}
 		} else if !s.field(name, at, depth, p, v, &seen) {
@@ -225,7 +232,7 @@ func (s *scanner) array(depth int, p *plan, v reflect.Value) bool {
 	}
 	for {
 		if p == nil {
-			if !s.value(depth, nil, v) {
+			if !s.skip(depth) {
 				return false
 			}
 		} else if !s.element(depth, p, v) {
@@ -246,13 +253,14 @@ func (s *scanner) array(depth int, p *plan, v reflect.Value) bool {
 }
 
 func (s *scanner) literal(word string) bool {
-	for i := range len(word) {
-		if s.peek() != word[i] {
-			return s.unexpected()
-		}
+	if rest := s.data[s.pos:]; len(rest) >= len(word) && string(rest[:len(word)]) == word {
+		s.pos += len(word)
+		return true
+	}
+	for i := 0; s.peek() == word[i]; i++ {
 		s.pos++
 	}
-	return true
+	return s.unexpected()
 }
 
 // number reads a number: RFC 8259 §6.
@@ -289,11 +297,15 @@ func (s *scanner) number() bool {
 
 // digits reads one digit or more.
 func (s *scanner) digits() bool {
-	start := s.pos
-	for s.pos < len(s.data) && s.data[s.pos]-'0' <= 9 {
-		s.pos++
+	i := s.pos
+	for i < len(s.data) && s.data[i]-'0' <= 9 {
+		i++
 	}
-	return s.pos > start || s.unexpected()
+	if i == s.pos {
+		return s.unexpected()
+	}
+	s.pos = i
+	return true
 }
 
 // A span is a string's text between its quotes.
