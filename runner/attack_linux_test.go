@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/runner"
 	"github.com/fencepost/fencepost/runner/check"
@@ -267,6 +269,25 @@ func TestProgramHasNoNetwork(t *testing.T) {
 	}
 	if got[3] != "down" {
 		t.Errorf("interfaces: %s", got[3])
+	}
+}
+
+func TestProgramSharesNoNameWithTheHost(t *testing.T) {
+	t.Parallel()
+	const key = 0x66656e63
+	id, err := unix.SysvShmGet(key, 4096, unix.IPC_CREAT|unix.IPC_EXCL|0o666)
+	if err != nil {
+		t.Fatalf("make shared memory: %v", err)
+	}
+	defer func() {
+		if _, err := unix.SysvShmCtl(id, unix.IPC_RMID, nil); err != nil {
+			t.Errorf("remove shared memory: %v", err)
+		}
+	}()
+	r := open(t)
+	got := seen(t, r.Run(t.Context(), newJob(t, "isolated", strconv.Itoa(key))))
+	if want := []string{"sandbox", "no such file or directory", "true"}; !slices.Equal(got, want) {
+		t.Errorf("host name, shared memory, low process number: %v, want %v", got, want)
 	}
 }
 

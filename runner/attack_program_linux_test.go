@@ -21,6 +21,7 @@ func init() {
 	acts["connect"] = func(_ *check.Request, a []string) int { return tell(connect(a[0], a[1])...) }
 	acts["killinit"] = func(*check.Request, []string) int { return tell(killInit()...) }
 	acts["mounts"] = func(_ *check.Request, a []string) int { return tell(mountFlags(a)...) }
+	acts["isolated"] = func(_ *check.Request, a []string) int { return tell(isolated(number(a[0]))...) }
 	acts["limits"] = func(*check.Request, []string) int { return tell(resourceLimits()...) }
 	acts["foreign"] = func(*check.Request, []string) int { return foreignCall() }
 }
@@ -96,6 +97,17 @@ func mountFlags(paths []string) []string {
 		seen = append(seen, strings.Join(flags, " "))
 	}
 	return seen
+}
+
+// isolated tells the name of the host, whether a shared memory segment of the
+// host can be had, and the number of this process.
+func isolated(key int) []string {
+	name, err := os.Hostname()
+	if err != nil {
+		name = word(err)
+	}
+	_, err = unix.SysvShmGet(key, 4096, 0)
+	return []string{name, word(err), fmt.Sprint(os.Getpid() < 20)}
 }
 
 func resourceLimits() []string {
