@@ -4,7 +4,8 @@
 //	inbox/
 //	  FORMAT                        version and UUID, written once
 //	  health, POISON                see package durable
-//	  slots/000 … 063               lock files, never removed
+//	  slots/000 … 063               lock files, never removed; each holds a
+//	                                hint of what its log has synced
 //	  logs/003-0000000000000012.seg segments of the log of slot 3, in the
 //	                                format of package frame
 //	  logs/….seg.damaged            set aside as evidence: for people
@@ -26,7 +27,7 @@
 //	type 4, synced   nothing: it is there for its synced-through offset
 //
 // An entry's serial is the LSN of the frame that recorded it; it names the
-// entry in its log for ever, also in its later copies.
+// entry in its log, also in its later copies.
 //
 // Marks of done entries are not waited for: one that a crash loses brings
 // its entry back, and the ledger knows that it is completed. Everything else

@@ -210,8 +210,8 @@ func decodeDone(payload []byte) (serial uint64, outcome fencepost.Reason, err er
 	return binary.LittleEndian.Uint64(payload), fencepost.Reason(payload[serialSize:]), nil
 }
 
-// An ItemID names an entry for ever: the slot whose log holds it, and its
-// serial there.
+// An ItemID names an entry until it is done: the slot whose log holds it, and
+// its serial there.
 type ItemID struct {
 	slot   int
 	serial uint64
