@@ -34,7 +34,7 @@ func decode(data []byte, l Limits, v any, closed bool) error {
 	}
 	fresh := reflect.New(to.Type().Elem()).Elem()
 	s := scanner{closed: closed}
-	if err := s.scan(data, l, p, fresh, true); err != nil {
+	if err := s.scan(data, l, target{p, fresh}, true); err != nil {
 		return err
 	}
 	to.Elem().Set(fresh)
@@ -72,7 +72,7 @@ func newDecoder[T any](l Limits, closed bool) *Decoder[T] {
 func (d *Decoder[T]) Decode(data []byte) (T, error) {
 	var out T
 	s := scanner{closed: d.closed}
-	if err := s.scan(data, d.limits, d.plan, reflect.ValueOf(&out).Elem(), true); err != nil {
+	if err := s.scan(data, d.limits, target{d.plan, reflect.ValueOf(&out).Elem()}, true); err != nil {
 		var zero T
 		return zero, err
 	}
@@ -172,131 +172,138 @@ func (p *plan) compileFields(outer []reflect.Type) error {
 	return nil
 }
 
-// into reads the value that begins with c into v.
-func (s *scanner) into(c byte, depth int, p *plan, v reflect.Value) bool {
-	at := s.pos
+// into reads the value at byte i into a target that somebody wants.
+func (s *scanner) into(i, depth int, to target) int {
+	c, p, v := s.peek(i), to.plan, to.v
 	switch p.kind {
 	case intoPointer:
 		if c == 'n' {
-			return s.literal("null")
+			return s.literal(i, "null")
 		}
 		v.Set(reflect.New(p.elem.typ))
-		return s.into(c, depth, p.elem, v.Elem())
+		return s.into(i, depth, target{p.elem, v.Elem()})
 	case intoStruct:
 		if c == '{' {
-			return s.object(depth+1, p, v)
+			return s.object(i, depth+1, to)
 		}
 	case intoSlice:
 		if c == '[' {
 			v.Set(reflect.MakeSlice(p.typ, 0, 0))
-			return s.array(depth+1, p, v)
+			return s.array(i, depth+1, to)
 		}
 	case intoString, intoText:
 		if c == '"' {
-			return s.intoString(p, v)
+			return s.intoString(i, p, v)
 		}
 	case intoBool:
 		switch c {
 		case 't':
 			v.SetBool(true)
-			return s.literal("true")
+			return s.literal(i, "true")
 		case 'f':
 			v.SetBool(false)
-			return s.literal("false")
+			return s.literal(i, "false")
 		}
 	case intoInt, intoUint:
 		if c == '-' || c-'0' <= 9 {
-			return s.intoInteger(p, v)
+			return s.intoInteger(i, p, v)
 		}
 	}
 	// What is no value at all is a fault of syntax before it is one of type.
-	if s.values--; !s.skip(depth) {
-		return false
+	if s.values--; s.skip(i, depth) == failed {
+		return failed
 	}
-	return s.fail(KindType, at)
+	return s.fail(KindType, i)
 }
 
-func (s *scanner) intoString(p *plan, v reflect.Value) bool {
-	at := s.pos
-	raw, ok := s.str()
-	if !ok {
-		return false
+func (s *scanner) intoString(i int, p *plan, v reflect.Value) int {
+	raw, next := s.str(i)
+	if next == failed {
+		return failed
 	}
 	text := raw.text(s.data)
 	if p.kind == intoString {
 		v.SetString(string(text))
-		return true
+		return next
 	}
 	// The type's error may hold the text, so it is not kept. Cloned, since
 	// the type may keep the bytes.
 	if v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText(bytes.Clone(text)) != nil {
-		return s.fail(KindForm, at)
+		return s.fail(KindForm, i)
 	}
-	return true
+	return next
 }
 
-func (s *scanner) intoInteger(p *plan, v reflect.Value) bool {
-	at := s.pos
-	if !s.number() {
-		return false
+func (s *scanner) intoInteger(i int, p *plan, v reflect.Value) int {
+	next := s.number(i)
+	if next == failed {
+		return failed
 	}
-	digits := s.data[at:s.pos]
+	digits := s.data[i:next]
 	if bytes.ContainsAny(digits, ".eE") {
-		return s.fail(KindType, at)
+		return s.fail(KindType, i)
 	}
 	if p.kind == intoInt {
 		n, err := strconv.ParseInt(string(digits), 10, 64)
 		if err != nil || v.OverflowInt(n) {
-			return s.fail(KindRange, at)
+			return s.fail(KindRange, i)
 		}
 		v.SetInt(n)
-		return true
+		return next
 	}
 	n, err := strconv.ParseUint(string(digits), 10, 64)
 	if err != nil || v.OverflowUint(n) {
-		return s.fail(KindRange, at)
+		return s.fail(KindRange, i)
 	}
 	v.SetUint(n)
-	return true
+	return next
 }
 
-// field reads the value of a key of a struct, which began at byte at.
-func (s *scanner) field(name []byte, at, depth int, p *plan, v reflect.Value, seen *uint64) bool {
-	place, known := p.fields[string(name)]
+// A keyName is a key's text, and the byte at which it stands.
+type keyName struct {
+	text []byte
+	at   int
+}
+
+// field reads the value at byte i of a key of a struct, and notes in seen
+// which it is.
+func (s *scanner) field(i, depth int, key keyName, to target, seen *uint64) int {
+	place, known := to.plan.fields[string(key.text)]
 	if !known {
 		if s.closed {
-			return s.fail(KindUnknown, at)
+			return s.fail(KindUnknown, key.at)
 		}
-		return s.skip(depth)
+		return s.skip(i, depth)
 	}
-	f := &p.list[place]
+	f := &to.plan.list[place]
 	*seen |= 1 << place
-	if s.value(depth, f.plan, v.Field(f.index)) {
-		return true
+	next := s.value(i, depth, target{f.plan, to.v.Field(f.index)})
+	if next == failed {
+		s.err.within(f.key)
 	}
-	s.err.within(f.key)
-	return false
+	return next
 }
 
 // element reads one element of a slice.
-func (s *scanner) element(depth int, p *plan, v reflect.Value) bool {
-	e := reflect.New(p.elem.typ).Elem()
-	if !s.value(depth, p.elem, e) {
-		return false
+func (s *scanner) element(i, depth int, to target) int {
+	e := target{to.plan.elem, reflect.New(to.plan.elem.typ).Elem()}
+	next := s.value(i, depth, e)
+	if next != failed {
+		to.v.Set(reflect.Append(to.v, e.v))
 	}
-	v.Set(reflect.Append(v, e))
-	return true
+	return next
 }
 
-// complete reports whether every field is there that must be.
-func (s *scanner) complete(p *plan, seen uint64) bool {
-	missing := p.required &^ seen
-	if missing == 0 {
-		return true
+// complete ends an object, whose closing brace is byte i: every field must
+// have been seen that must be there.
+func (s *scanner) complete(i int, p *plan, seen uint64) int {
+	if p == nil || p.required&^seen == 0 {
+		return i + 1
 	}
-	s.fail(KindMissing, s.pos-1)
-	s.err.within(p.list[bits.TrailingZeros64(missing)].key)
-	return false
+	missing := bits.TrailingZeros64(p.required &^ seen)
+	s.fail(KindMissing, i)
+	s.err.within(p.list[missing].key)
+	return failed
 }
 
 // within puts the field that encloses the fault before the path.

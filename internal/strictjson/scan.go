@@ -49,19 +49,21 @@ func (l Limits) orDefault() Limits {
 // package. Its error is an *[Error].
 func Check(data []byte, l Limits) error {
 	var s scanner
-	return s.scan(data, l, nil, reflect.Value{}, true)
+	return s.scan(data, l, target{}, true)
 }
 
 // CheckValue is [Check] for one value of any type.
 func CheckValue(data []byte, l Limits) error {
 	var s scanner
-	return s.scan(data, l, nil, reflect.Value{}, false)
+	return s.scan(data, l, target{}, false)
 }
 
 // A scanner reads one text once. It lives on its caller's stack.
+//
+// Its methods take the index of the byte to begin with, and return that of
+// the byte after what they read, or failed.
 type scanner struct {
 	data   []byte
-	pos    int
 	limits Limits
 	values int
 	keys   keyList
@@ -69,243 +71,235 @@ type scanner struct {
 	err    *Error
 }
 
-// scan reads the whole text. With a plan it decodes into v.
-func (s *scanner) scan(data []byte, l Limits, p *plan, v reflect.Value, object bool) error {
+// failed is no index.
+const failed = -1
+
+// A target is where a value goes, and how. Nobody wants what has the zero
+// target.
+type target struct {
+	plan *plan
+	v    reflect.Value
+}
+
+// scan reads the whole text, which must be an object if object is true.
+func (s *scanner) scan(data []byte, l Limits, to target, object bool) error {
 	s.data, s.limits = data, l.orDefault()
 	if len(data) > math.MaxInt32 {
 		return &Error{Kind: KindSize, Offset: math.MaxInt32}
 	}
-	s.space()
-	if object && s.pos < len(data) && data[s.pos] != '{' {
-		return &Error{Kind: KindObject, Offset: s.pos}
+	i := s.space(0)
+	if object && i < len(data) && data[i] != '{' {
+		return &Error{Kind: KindObject, Offset: i}
 	}
-	if !s.value(0, p, v) {
+	if i = s.value(i, 0, to); i == failed {
 		return s.err
 	}
-	if s.space(); s.pos < len(data) {
-		return &Error{Kind: KindTrailing, Offset: s.pos}
+	if i = s.space(i); i < len(data) {
+		return &Error{Kind: KindTrailing, Offset: i}
 	}
 	return nil
 }
 
-// fail notes the first fault and returns false.
-func (s *scanner) fail(kind Kind, at int) bool {
+// fail notes the first fault.
+func (s *scanner) fail(kind Kind, at int) int {
 	if s.err == nil {
 		s.err = &Error{Kind: kind, Offset: at}
 	}
-	return false
+	return failed
 }
 
-// unexpected fails at the present byte: it is wrong, or there is none.
-func (s *scanner) unexpected() bool {
-	if s.pos >= len(s.data) {
+// unexpected fails at byte i: it is wrong, or there is none.
+func (s *scanner) unexpected(i int) int {
+	if i >= len(s.data) {
 		return s.fail(KindTruncated, len(s.data))
 	}
-	return s.fail(KindSyntax, s.pos)
+	return s.fail(KindSyntax, i)
 }
 
 // space passes over white space.
-func (s *scanner) space() {
+func (s *scanner) space(i int) int {
 	// Compact texts have none: this much is inlined.
-	if s.pos < len(s.data) && s.data[s.pos] <= ' ' {
-		s.spaces()
+	if i < len(s.data) && s.data[i] <= ' ' {
+		return s.spaces(i)
 	}
+	return i
 }
 
-func (s *scanner) spaces() {
-	for s.pos < len(s.data) {
-		switch s.data[s.pos] {
-		case ' ', '\t', '\n', '\r':
-			s.pos++
-		default:
-			return
-		}
+func (s *scanner) spaces(i int) int {
+	for i < len(s.data) && (s.data[i] == ' ' || s.data[i] == '\t' || s.data[i] == '\n' || s.data[i] == '\r') {
+		i++
 	}
+	return i
 }
 
-// peek returns the present byte, or 0, which no grammar rule wants.
-func (s *scanner) peek() byte {
-	if s.pos < len(s.data) {
-		return s.data[s.pos]
+// peek returns byte i, or 0, which no grammar rule wants.
+func (s *scanner) peek(i int) byte {
+	if i < len(s.data) {
+		return s.data[i]
 	}
 	return 0
 }
 
-// value reads one value at the present byte. Depth counts the containers
-// around it. A nil plan means that nobody wants it.
-func (s *scanner) value(depth int, p *plan, v reflect.Value) bool {
-	if p == nil {
-		return s.skip(depth)
+// value reads one value. Depth counts the containers around it.
+func (s *scanner) value(i, depth int, to target) int {
+	if to.plan == nil {
+		return s.skip(i, depth)
 	}
 	if s.values++; s.values > s.limits.Values {
-		return s.fail(KindValues, s.pos)
+		return s.fail(KindValues, i)
 	}
-	return s.into(s.peek(), depth, p, v)
+	return s.into(i, depth, to)
 }
 
 // skip is [scanner.value] for a value that nobody wants.
-func (s *scanner) skip(depth int) bool {
+func (s *scanner) skip(i, depth int) int {
 	if s.values++; s.values > s.limits.Values {
-		return s.fail(KindValues, s.pos)
+		return s.fail(KindValues, i)
 	}
-	switch s.peek() {
+	switch s.peek(i) {
 	case '"':
-		_, ok := s.str()
-		return ok
+		_, next := s.str(i)
+		return next
 	case '{':
-		return s.object(depth+1, nil, reflect.Value{})
+		return s.object(i, depth+1, target{})
 	case '[':
-		return s.array(depth+1, nil, reflect.Value{})
+		return s.array(i, depth+1, target{})
 	case 't':
-		return s.literal("true")
+		return s.literal(i, "true")
 	case 'f':
-		return s.literal("false")
+		return s.literal(i, "false")
 	case 'n':
-		return s.literal("null")
+		return s.literal(i, "null")
 	}
-	return s.number()
+	return s.number(i)
 }
 
-// object reads an object whose opening brace is the present byte.
-func (s *scanner) object(depth int, p *plan, v reflect.Value) bool {
-	opening := s.pos
+// object reads an object whose opening brace is byte i.
+func (s *scanner) object(i, depth int, to target) int {
 	if depth > s.limits.Depth {
-		return s.fail(KindDepth, opening)
+		return s.fail(KindDepth, i)
 	}
 	own, seen := objectKeys{base: s.keys.n}, uint64(0)
-	s.pos++
-	s.space()
-	if s.peek() == '}' {
-		s.pos++
-		return p == nil || s.complete(p, seen)
+	i = s.space(i + 1)
+	if s.peek(i) == '}' {
+		return s.complete(i, to.plan, seen)
 	}
 	for {
-		at := s.pos
-		if s.peek() != '"' {
-			return s.unexpected()
+		at := i
+		if s.peek(i) != '"' {
+			return s.unexpected(i)
 		}
-		key, ok := s.str()
-		if !ok {
-			return false
+		key, next := s.str(i)
+		if next == failed {
+			return failed
 		}
 		name := key.text(s.data)
 		if !s.addKey(&own, key, name) {
 			return s.fail(KindDuplicate, at)
 		}
-		if s.space(); s.peek() != ':' {
-			return s.unexpected()
+		if i = s.space(next); s.peek(i) != ':' {
+			return s.unexpected(i)
 		}
-		s.pos++
-		s.space()
-		if p == nil {
-			if !s.skip(depth) {
-				return false
-			}
-		} else if !s.field(name, at, depth, p, v, &seen) {
-			return false
+		i = s.space(i + 1)
+		if to.plan == nil {
+			i = s.skip(i, depth)
+		} else {
+			i = s.field(i, depth, keyName{name, at}, to, &seen)
 		}
-		s.space()
-		switch s.peek() {
+		if i == failed {
+			return failed
+		}
+		switch i = s.space(i); s.peek(i) {
 		case ',':
-			s.pos++
-			s.space()
+			i = s.space(i + 1)
 		case '}':
-			s.pos++
 			s.keys.n = own.base
-			return p == nil || s.complete(p, seen)
+			return s.complete(i, to.plan, seen)
 		default:
-			return s.unexpected()
+			return s.unexpected(i)
 		}
 	}
 }
 
-// array reads an array whose opening bracket is the present byte.
-func (s *scanner) array(depth int, p *plan, v reflect.Value) bool {
+// array reads an array whose opening bracket is byte i.
+func (s *scanner) array(i, depth int, to target) int {
 	if depth > s.limits.Depth {
-		return s.fail(KindDepth, s.pos)
+		return s.fail(KindDepth, i)
 	}
-	s.pos++
-	s.space()
-	if s.peek() == ']' {
-		s.pos++
-		return true
+	if i = s.space(i + 1); s.peek(i) == ']' {
+		return i + 1
 	}
 	for {
-		if p == nil {
-			if !s.skip(depth) {
-				return false
-			}
-		} else if !s.element(depth, p, v) {
-			return false
+		if to.plan == nil {
+			i = s.skip(i, depth)
+		} else {
+			i = s.element(i, depth, to)
 		}
-		s.space()
-		switch s.peek() {
+		if i == failed {
+			return failed
+		}
+		switch i = s.space(i); s.peek(i) {
 		case ',':
-			s.pos++
-			s.space()
+			i = s.space(i + 1)
 		case ']':
-			s.pos++
-			return true
+			return i + 1
 		default:
-			return s.unexpected()
+			return s.unexpected(i)
 		}
 	}
 }
 
-func (s *scanner) literal(word string) bool {
-	if rest := s.data[s.pos:]; len(rest) >= len(word) && string(rest[:len(word)]) == word {
-		s.pos += len(word)
-		return true
+func (s *scanner) literal(i int, word string) int {
+	if rest := s.data[i:]; len(rest) >= len(word) && string(rest[:len(word)]) == word {
+		return i + len(word)
 	}
-	for i := 0; s.peek() == word[i]; i++ {
-		s.pos++
+	for n := 0; s.peek(i) == word[n]; n++ {
+		i++
 	}
-	return s.unexpected()
+	return s.unexpected(i)
 }
 
 // number reads a number: RFC 8259 §6.
-func (s *scanner) number() bool {
-	start := s.pos
-	if s.peek() == '-' {
-		s.pos++
+func (s *scanner) number(start int) int {
+	i := start
+	if s.peek(i) == '-' {
+		i++
 	}
-	if s.peek() == '0' {
-		s.pos++
-	} else if !s.digits() {
-		return false
+	if s.peek(i) == '0' {
+		i++
+	} else if i = s.digits(i); i == failed {
+		return failed
 	}
-	if s.peek() == '.' {
-		s.pos++
-		if !s.digits() {
-			return false
+	if s.peek(i) == '.' {
+		if i = s.digits(i + 1); i == failed {
+			return failed
 		}
 	}
-	if c := s.peek(); c == 'e' || c == 'E' {
-		s.pos++
-		if c := s.peek(); c == '+' || c == '-' {
-			s.pos++
+	if c := s.peek(i); c == 'e' || c == 'E' {
+		i++
+		if c := s.peek(i); c == '+' || c == '-' {
+			i++
 		}
-		if !s.digits() {
-			return false
+		if i = s.digits(i); i == failed {
+			return failed
 		}
 	}
-	if s.pos-start > s.limits.StringBytes {
+	if i-start > s.limits.StringBytes {
 		return s.fail(KindSize, start)
 	}
-	return true
+	return i
 }
 
 // digits reads one digit or more.
-func (s *scanner) digits() bool {
-	i := s.pos
+func (s *scanner) digits(start int) int {
+	i := start
 	for i < len(s.data) && s.data[i]-'0' <= 9 {
 		i++
 	}
-	if i == s.pos {
-		return s.unexpected()
+	if i == start {
+		return s.unexpected(i)
 	}
-	s.pos = i
-	return true
+	return i
 }
 
 // A span is a string's text between its quotes.
@@ -322,12 +316,13 @@ func (p span) text(data []byte) []byte {
 	return unescape(data[p.start:p.end])
 }
 
-// str reads and validates a string whose opening quote is the present byte.
-func (s *scanner) str() (span, bool) {
+// str reads and validates a string whose opening quote is byte i.
+func (s *scanner) str(i int) (_ span, next int) {
 	data := s.data
-	start := s.pos + 1
+	i++
+	start := i
 	saved := 0 // bytes that escapes take more than what they stand for
-	for i := start; i < len(data); {
+	for i < len(data) {
 		if len(data)-i >= 8 {
 			special := specials(binary.LittleEndian.Uint64(data[i:]))
 			if special == 0 {
@@ -341,8 +336,7 @@ func (s *scanner) str() (span, bool) {
 			if i-start-saved > s.limits.StringBytes {
 				return span{}, s.fail(KindSize, start-1)
 			}
-			s.pos = i + 1
-			return span{start, i, saved > 0}, true
+			return span{start, i, saved > 0}, i + 1
 		case c == '\\':
 			n, size, kind := escape(data[i:])
 			if kind != 0 {
