@@ -28,7 +28,9 @@ func judge(ctx context.Context, req *check.Request) (check.Verdict, error) {
 	result, err := links.Check(ctx, candidate.FS(), links.Limits{})
 	switch {
 	case errors.Is(err, links.ErrTooLarge):
-		return check.Block("Too much to check", limitsText), nil
+		return check.Block("Too much to check", fmt.Sprintf(
+			"This check reads trees of up to %d files and directories, with up to %d Markdown files of %d MiB in all.\n",
+			links.DefaultEntries, links.DefaultFiles, links.DefaultTotalBytes>>20)), nil
 	case errors.Is(err, context.DeadlineExceeded):
 		return check.Block("Out of time before every link was followed", ""), nil
 	case err != nil:
@@ -44,7 +46,3 @@ func judge(ctx context.Context, req *check.Request) (check.Verdict, error) {
 	}
 	return verdict.WithReport(report), nil
 }
-
-// limitsText tells an author what was too much.
-var limitsText = fmt.Sprintf("This check reads trees of up to %d files and directories, with up to %d Markdown files of %d MiB in all.\n",
-	links.DefaultEntries, links.DefaultFiles, links.DefaultTotalBytes>>20)

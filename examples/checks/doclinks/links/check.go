@@ -10,9 +10,8 @@ import (
 	"io/fs"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Defaults of [Limits].
@@ -109,14 +108,13 @@ type Result struct {
 // matches [ErrTooLarge] for a tree over the limits, or the context's cause
 // when that ended first; any other says that the tree could not be read. No
 // error comes with a Result.
-//
-// A file that is being parsed is parsed to its end when the context ends.
 func Check(ctx context.Context, fsys fs.FS, limits Limits) (Result, error) {
-	c := checker{limits: limits.withDefaults(), fsys: fsys, markdown: newMarkdown(), pages: map[string]*page{}}
-	var err error
-	if c.tree, err = readTree(ctx, fsys, c.limits); err != nil {
+	limits = limits.withDefaults()
+	t, err := readTree(ctx, fsys, limits)
+	if err != nil {
 		return Result{}, fmt.Errorf("list tree: %w", err)
 	}
+	c := checker{limits: limits, fsys: fsys, tree: t, markdown: newMarkdown(), pages: map[string]*page{}}
 	if err := c.read(ctx, c.tree.sources); err != nil {
 		return Result{}, err
 	}
@@ -143,24 +141,23 @@ func (c *checker) read(ctx context.Context, names []string) error {
 		return fmt.Errorf("more than %d Markdown files: %w", c.limits.Files, ErrTooLarge)
 	}
 	pages := make([]*page, len(names))
-	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
 	var next atomic.Int64
 	for range min(runtime.GOMAXPROCS(0), len(names)) {
-		group.Go(func() error {
-			for i := int(next.Add(1)) - 1; i < len(names); i = int(next.Add(1)) - 1 {
-				if err := context.Cause(ctx); err != nil {
-					return fmt.Errorf("stopped at %s: %w", names[i], err)
-				}
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(names) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				var err error
-				if pages[i], err = c.readPage(names[i]); err != nil {
-					return fmt.Errorf("read %s: %w", names[i], err)
+				if pages[i], err = c.readPage(ctx, names[i]); err != nil {
+					cancel(fmt.Errorf("read %s: %w", names[i], err))
 				}
 			}
-			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
+	workers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("read Markdown files: %w", err)
 	}
 	for i, name := range names {
 		c.pages[name] = pages[i]
@@ -168,8 +165,9 @@ func (c *checker) read(ctx context.Context, names []string) error {
 	return nil
 }
 
-// readPage returns nil for a file over the limit.
-func (c *checker) readPage(name string) (*page, error) {
+// readPage returns nil for a file over the limit. It ends the goroutine that
+// called it when the context ends.
+func (c *checker) readPage(ctx context.Context, name string) (*page, error) {
 	f, err := c.fsys.Open(name)
 	if err != nil {
 		return nil, err
@@ -186,7 +184,7 @@ func (c *checker) readPage(name string) (*page, error) {
 	if c.bytes.Add(size) > c.limits.TotalBytes {
 		return nil, fmt.Errorf("more than %d bytes of Markdown: %w", c.limits.TotalBytes, ErrTooLarge)
 	}
-	return c.markdown.parse(text.Bytes()), nil
+	return c.markdown.parse(ctx, text.Bytes()), nil
 }
 
 // alsoNeeded lists the files that are not checked themselves but whose anchors

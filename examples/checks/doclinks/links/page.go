@@ -2,6 +2,7 @@ package links
 
 import (
 	"bytes"
+	"context"
 	"html"
 	"slices"
 	"strconv"
@@ -37,17 +38,35 @@ type page struct {
 // A markdown parses pages. It is safe for concurrent use.
 type markdown struct{ parser parser.Parser }
 
+// newMarkdown sets up GitHub's dialect, with parsers of our own between.
 func newMarkdown() markdown {
-	m := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote))
-	m.Parser().AddOptions(parser.WithInlineParsers(util.Prioritized(referenceWatch{}, referenceWatchPriority)))
-	return markdown{m.Parser()}
+	// Those with a lower number are asked first.
+	p := parser.NewParser(
+		parser.WithBlockParsers(parser.DefaultBlockParsers()...),
+		parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...),
+		parser.WithInlineParsers(
+			util.Prioritized(stopper{}, 1),
+			util.Prioritized(parser.NewCodeSpanParser(), 100),
+			util.Prioritized(referenceWatch{}, 199),
+			util.Prioritized(parser.NewLinkParser(), 200),
+			util.Prioritized(parser.NewAutoLinkParser(), 300),
+			util.Prioritized(parser.NewRawHTMLParser(), 400),
+			util.Prioritized(stoppable{parser.NewEmphasisParser()}, 500),
+			util.Prioritized(stoppable{extension.NewStrikethroughParser()}, 500),
+		),
+	)
+	// Extensions add their parsers to p. That for tasks is left out: it takes
+	// the text of a link such as [x](y) for a box.
+	goldmark.New(goldmark.WithParser(p), goldmark.WithExtensions(extension.Linkify, extension.Table, extension.Footnote))
+	return markdown{p}
 }
 
-// parse reads one page and takes over its text.
-func (m markdown) parse(source []byte) *page {
+// parse reads one page and takes over its text. When the context ends it ends
+// the goroutine that called it.
+func (m markdown) parse(ctx context.Context, source []byte) *page {
 	source = bytes.TrimPrefix(source, []byte("\ufeff"))
 	blankFrontMatter(source)
-	pc := &pageContext{Context: parser.NewContext()}
+	pc := &pageContext{Context: parser.NewContext(), ctx: ctx}
 	doc := m.parser.Parse(text.NewReader(source), parser.WithContext(pc))
 	r := pageReader{source: source, page: &page{anchors: map[string]bool{}}}
 	for _, u := range pc.undefined {

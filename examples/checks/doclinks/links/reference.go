@@ -11,18 +11,9 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// referenceWatchPriority is just before goldmark's parser of links, at 200.
-const referenceWatchPriority = 199
-
 // maxLabelBytes is the length of a label (CommonMark, "Link reference
 // definitions").
 const maxLabelBytes = 999
-
-// A pageContext collects what the syntax tree of a page does not show.
-type pageContext struct {
-	parser.Context
-	undefined []undefined
-}
 
 // An undefined is a reference to a label that the page doesn't define. It
 // becomes plain text, so the tree has no node for it.
@@ -60,10 +51,13 @@ func (referenceWatch) Parse(_ ast.Node, block text.Reader, pc parser.Context) as
 	for i := range segments.Len() {
 		label = append(label, block.Value(segments.At(i))...)
 	}
-	if util.IsBlank(label) {
+	switch {
+	case util.IsBlank(textOf), len(label) > maxLabelBytes:
+		return nil
+	case util.IsBlank(label):
 		label = textOf
-	}
-	if util.IsBlank(textOf) || len(label) > maxLabelBytes || label[0] == '^' {
+	case label[0] == '^', bytes.Equal(label, textOf):
+		// A footnote, or prose: press [tab][tab].
 		return nil
 	}
 	if _, defined := pc.Reference(util.ToLinkReference(label)); !defined {

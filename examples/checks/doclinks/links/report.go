@@ -92,42 +92,43 @@ func (r Result) Summary(maxBytes int) string {
 	room := maxBytes - len(rest) - len("9223372036854775807")
 	var b strings.Builder
 	b.WriteString("| where | link | why |\n| --- | --- | --- |\n")
-	shown := 0
+	listed := 0
 	for _, f := range r.Findings {
-		row := fmt.Sprintf("| %s | %s | %s |\n", code(f.where(), ""), code(f.Link, "(none)"), f.reason())
+		row := fmt.Sprintf("| %s | %s | %s |\n", code(f.where(), ""), code(shown(f.Link), "(none)"), f.reason())
 		if b.Len()+len(row) > room {
 			break
 		}
 		b.WriteString(row)
-		shown++
+		listed++
 	}
-	if shown < r.Broken {
-		fmt.Fprintf(&b, rest, r.Broken-shown)
+	if listed < r.Broken {
+		fmt.Fprintf(&b, rest, r.Broken-listed)
 	}
 	return b.String()
 }
 
 func (f Finding) where() string {
-	name := clip(f.File, maxCellString)
 	if f.Line == 0 {
-		return name
+		return shown(f.File)
 	}
-	return fmt.Sprintf("%s:%d", name, f.Line)
+	return fmt.Sprintf("%s:%d", shown(f.File), f.Line)
 }
 
 func (f Finding) reason() string {
 	if f.Hint == "" {
 		return string(f.Why)
 	}
-	return string(f.Why) + "; there is " + code(f.Hint, "")
+	return string(f.Why) + "; there is " + code(shown(f.Hint), "")
 }
 
-// code shows foreign text as code in a table's cell, or without any what is
-// given instead.
-func code(s, without string) string {
-	s = visible(clip(s, maxCellString))
+// shown is a path or a target as a summary shows it.
+func shown(s string) string { return clip(visible(clip(s, maxCellString)), maxCellString) }
+
+// code makes visible text code in a table's cell; what stands for none is
+// given.
+func code(s, none string) string {
 	if s == "" {
-		return without
+		return none
 	}
 	if !strings.ContainsAny(s, "`|\\") && strings.TrimSpace(s) == s {
 		return "`" + s + "`"
@@ -174,4 +175,3 @@ func clip(s string, most int) string {
 	}
 	return s[:cut] + ellipsis
 }
-

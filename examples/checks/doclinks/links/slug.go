@@ -35,6 +35,9 @@ func (s *Slugs) Next(text string) string {
 }
 
 func slug(text string) string {
+	// The one letter whose lower case is two characters, which ToLower makes
+	// one of.
+	text = strings.ReplaceAll(text, "İ", "i\u0307")
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == ' ':
