@@ -137,13 +137,14 @@ func (j *journal) rotate(typ uint8, need int64) error {
 		return j.box.refusal(err)
 	}
 	if err := f.Allocate(size); err != nil {
-		// A leftover is written over by the next attempt.
-		return errors.Join(j.box.refusal(err), f.Close())
+		// What it did get would be missing to others.
+		return errors.Join(j.box.refusal(err), f.Close(), j.box.root.Remove(temp))
 	}
 	// From here on the new segment may be there, whatever Install says, and
 	// its header seals the old one: nothing may be appended to that any more.
 	j.seal()
 	if err := frame.Install(j.box.root, f, temp, name, header); err != nil {
+		// What is left of it is written over by the next attempt.
 		return errors.Join(j.box.refusal(err), f.Close())
 	}
 	s := &segment{number: header.Segment, name: name, file: f, size: size, header: header}
