@@ -252,20 +252,63 @@ func (e evidence) Artifact(ctx context.Context, text string) ([]byte, error) {
 
 // A throttle runs at most so many programs at once.
 type throttle struct {
-	runner *runner.Runner
-	room   chan struct{}
+	runner gate.Runner
+	// room holds a token for each program that runs.
+	room chan struct{}
+	now  func() time.Time
 }
 
-// Run implements [gate.Runner].
+// Run implements [gate.Runner]. Its wait counts as part of the run: the lease
+// is renewed meanwhile, as the runner does once it has the job.
 func (t throttle) Run(ctx context.Context, j runner.Job) runner.Record {
-	select {
-	case t.room <- struct{}{}:
-	case <-ctx.Done():
-		return runner.Record{Outcome: runner.Failed{Reason: fencepost.ReasonUnavailable, Err: context.Cause(ctx)}}
+	if err := t.enter(ctx, j.Lease); err != nil {
+		reason := fencepost.ReasonUnavailable
+		if errors.Is(err, runner.ErrLost) {
+			reason = fencepost.ReasonLost
+		}
+		return runner.Record{Outcome: runner.Failed{Reason: reason, Err: fmt.Errorf("wait for room to run: %w", err)}}
 	}
-	defer func() { <-t.room }()
+	defer t.leave()
 	return t.runner.Run(ctx, j)
 }
+
+// errEntered is the cause for which the renewing ends when there is room.
+var errEntered = errors.New("there is room")
+
+// enter waits for room and keeps the lease meanwhile. Its error is why there
+// is nothing to wait for any more.
+func (t throttle) enter(ctx context.Context, lease runner.Renewer) error {
+	select {
+	case t.room <- struct{}{}:
+		return nil
+	default:
+	}
+	waiting, stop := context.WithCancelCause(ctx)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		stop(runner.Keep(waiting, lease, t.now))
+	}()
+	entered := false
+	select {
+	case t.room <- struct{}{}:
+		entered = true
+	case <-waiting.Done():
+	}
+	// A renewal that this cuts off says nothing about the lease.
+	stop(errEntered)
+	<-kept
+	cause := context.Cause(waiting)
+	if entered && cause == errEntered {
+		return nil
+	}
+	if entered {
+		t.leave()
+	}
+	return cause
+}
+
+func (t throttle) leave() { <-t.room }
 
 // An observer counts requests of the public listener.
 type observer struct {
