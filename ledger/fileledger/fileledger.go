@@ -206,7 +206,8 @@ func (l *Ledger) openShard(n int) (*shard, error) {
 	id := l.logID(n)
 	s := &shard{
 		led: l, number: n, queue: make(chan *op, queueLength), stale: true,
-		limit: l.cfg.Capacity / l.super.shards, bytes: l.cfg.MaxBytes / int64(l.super.shards),
+		glance: newGlance(l.cfg.Capacity/l.super.shards + 1),
+		limit:  l.cfg.Capacity / l.super.shards, bytes: l.cfg.MaxBytes / int64(l.super.shards),
 		log: log{
 			dir: durable.Sub(l.root, shardDir(n)), name: shardDir(n), id: id,
 			flag: os.O_RDWR, segSize: l.cfg.SegmentBytes,

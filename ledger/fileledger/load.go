@@ -86,6 +86,7 @@ func (s *shard) read() error {
 	if err := s.replace(st); err != nil {
 		return err
 	}
+	s.remember(st)
 	l.spare, l.synced = false, mark{}
 	first, last, err := list.after(from)
 	if err != nil {
@@ -179,6 +180,7 @@ func (s *shard) apply(f frame.Frame) error {
 	if !rec.key.IsZero() && s.owner(rec.key) != s.number {
 		return fmt.Errorf("a row of another shard: %w", errRecord)
 	}
+	s.glance.add(rec.key)
 	return s.state.apply(rec, f.LSN)
 }
 

@@ -56,6 +56,8 @@ type shard struct {
 	// upkeep is what went wrong in the last round of maintenance.
 	upkeep atomic.Pointer[error]
 
+	glance *glance
+
 	log   log
 	state *state
 	// stale: memory may be ahead of the log, or was never read.
@@ -187,8 +189,12 @@ func (s *shard) locked(ctx context.Context, f func() error) (err error) {
 
 // refresh reads what the log says that memory does not.
 func (s *shard) refresh(ctx context.Context) error {
+	now := s.led.cfg.Instant()
 	if !s.stale {
 		err := s.log.catchUp(ctx, s.apply)
+		if err == nil {
+			s.glance.looked(now)
+		}
 		if !errors.Is(err, errGone) {
 			return err
 		}
@@ -197,6 +203,7 @@ func (s *shard) refresh(ctx context.Context) error {
 		return err
 	}
 	s.stale = false
+	s.glance.looked(now)
 	return nil
 }
 
@@ -286,6 +293,7 @@ func (s *shard) append(ctx context.Context, r record, prev ledger.Row) error {
 		return err
 	}
 	s.scratch = payload[:0]
+	s.glance.add(r.key)
 	if err := s.log.add(ctx, r.frameType(), payload); err != nil {
 		return err
 	}
