@@ -64,6 +64,7 @@ func (q queue) Done(_ context.Context, t gate.Ticket) error {
 type repeater interface {
 	Repeat(ctx context.Context, d fencepost.AcceptedDelivery) (ledger.Repeat, error)
 	Lookup(ctx context.Context, key fencepost.DeliveryKey) (ledger.Row, bool, error)
+	MayKnow(key fencepost.DeliveryKey) bool
 }
 
 // A recorder records what ingress admits.
@@ -79,7 +80,7 @@ type recorder struct {
 
 // Record implements [ingress.Recorder].
 func (r *recorder) Record(ctx context.Context, d fencepost.AcceptedDelivery, h fencepost.Headers, body []byte) (ingress.Recording, error) {
-	known, err := r.ledger.Repeat(ctx, d)
+	known, err := r.repeat(ctx, d)
 	if err != nil {
 		return 0, err
 	}
@@ -114,6 +115,15 @@ func (r *recorder) Record(ctx context.Context, d fencepost.AcceptedDelivery, h f
 		Details: []receipt.Detail{{Name: "body_bytes", Value: fmt.Sprint(len(body))}},
 	})
 	return ingress.Accepted, nil
+}
+
+// repeat asks the ledger whether it knows a delivery, unless it certainly does
+// not: that is said from memory, and is true of nearly all.
+func (r *recorder) repeat(ctx context.Context, d fencepost.AcceptedDelivery) (ledger.Repeat, error) {
+	if !r.ledger.MayKnow(d.Key()) {
+		return ledger.RepeatUnknown, nil
+	}
+	return r.ledger.Repeat(ctx, d)
 }
 
 // done reports whether a known delivery has reached its end. One that has not
