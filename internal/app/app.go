@@ -48,6 +48,9 @@ type Options struct {
 type App struct {
 	Options
 	trust map[fencepost.TrustSetName]*trust
+	// work is what a refusal costs, on every route; decoy refuses the rest.
+	work  *toil
+	decoy decoy
 
 	root      *durable.Root
 	inbox     *inbox.Inbox
@@ -114,9 +117,10 @@ func (a *App) openTrust(context.Context) error {
 	if err != nil {
 		return err
 	}
-	work := mostAnchors(a.Config)
+	a.work = newToil(mostAnchors(a.Config))
+	a.decoy = decoy{a.work}
 	for name, ring := range rings {
-		a.trust[name] = &trust{work: work, keys: ring}
+		a.trust[name] = &trust{work: a.work, keys: ring}
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func serveWhole(b *testing.B) string {
 	log := slog.New(slog.DiscardHandler)
 	keys, err := webhook.NewKeyring("acme", webhook.Anchor{ID: "a", Secret: fencepost.NewSecret([]byte(benchSecret))})
 	must(b, err)
-	trusted := &trust{work: 1, keys: keys}
+	trusted := &trust{work: newToil(1), keys: keys}
 	client, err := github.NewClient(github.ClientConfig{
 		API: &url.URL{Scheme: "https", Host: "api.invalid"}, Now: time.Now,
 		App: github.App{ID: 1, Installation: 2, Key: func(context.Context) (fencepost.Secret, error) {
@@ -153,7 +153,7 @@ func serveWhole(b *testing.B) string {
 	must(b, err)
 	table, err := ingress.NewTable(webhook.Decoy{Work: 1}, ingress.Route{
 		Rule:     fencepost.RouteRule{Route: "docs", TrustSet: "acme", SignedTime: fencepost.SignedTimeNone, Window: fencepost.DefaultReplayWindow},
-		Verifier: trusted, Headers: append(webhook.GitHub{}.Headers(), github.EventHeader), Admission: admission{lane},
+		Verifier: trusted, Headers: githubHeaders(), Admission: admission{lane},
 		Recorder: &recorder{
 			inbox: in, ledger: led, journal: &journal{receipts: receipts, metrics: metrics, log: log}, gate: gate.Name("docs"),
 			wake: func(fencepost.DeliveryKey) bool { return false }, now: time.Now,

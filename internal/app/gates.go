@@ -228,6 +228,15 @@ func (a admission) Admit(h fencepost.Headers, body []byte) error {
 	return err
 }
 
+// deliveryHeader is GitHub's own id of a delivery. Nothing here reads it, but
+// one that stands twice is ambiguous (DESIGN §4).
+const deliveryHeader = "x-github-delivery"
+
+// githubHeaders are the headers of a GitHub route.
+func githubHeaders() []string {
+	return append(webhook.GitHub{}.Headers(), github.EventHeader, deliveryHeader)
+}
+
 func (a *App) openIngress() error {
 	routes := make([]ingress.Route, len(a.Config.Gates))
 	sets := map[fencepost.RouteName]fencepost.TrustSetName{}
@@ -235,14 +244,14 @@ func (a *App) openIngress() error {
 		name := gate.Name(g.Route)
 		sets[g.Route] = g.Trust
 		routes[i] = ingress.Route{
-			Rule: a.rule(g), Verifier: a.trust[g.Trust], Headers: append(webhook.GitHub{}.Headers(), github.EventHeader),
+			Rule: a.rule(g), Verifier: a.trust[g.Trust], Headers: githubHeaders(),
 			Admission: admission{a.lanes[name]},
 			Recorder: &recorder{
 				inbox: a.inbox, ledger: a.ledger, journal: a.journal, gate: name, wake: a.pool.Wake, now: a.Now,
 			},
 		}
 	}
-	table, err := ingress.NewTable(webhook.Decoy{Work: mostAnchors(a.Config)}, routes...)
+	table, err := ingress.NewTable(a.decoy, routes...)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ var ErrRestart = errors.New("only keys can be changed without a restart")
 // Reload takes over the keys of a newly loaded configuration: new ones are
 // trusted and those that are gone are revoked, from the next look at a
 // request on. No request is dropped. Either all sets change or none; on an
-// error the old keys stay. Its error matches [ErrRestart] when something else
+// error the old keys stay. It is called by one caller at a time. Its error matches [ErrRestart] when something else
 // differs too.
 func (a *App) Reload(_ context.Context, next *config.Config) error {
 	if err := a.onlyKeysDiffer(next); err != nil {
@@ -26,9 +26,14 @@ func (a *App) Reload(_ context.Context, next *config.Config) error {
 	if err != nil {
 		return err
 	}
+	// A set costs no less than its size: while it grows or shrinks, all the
+	// others already, or still, cost as much.
+	work := mostAnchors(next)
+	a.work.set(max(a.work.get(), work))
 	for name, ring := range rings {
 		a.trust[name].exchange(ring)
 	}
+	a.work.set(work)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -11,11 +12,31 @@ import (
 	"github.com/fencepost/fencepost/webhook"
 )
 
+// A toil is how many MACs a refusal costs, on every route and on none. It
+// changes with the keys, for all of them at once.
+type toil struct{ macs atomic.Int64 }
+
+func newToil(macs int) *toil {
+	t := &toil{}
+	t.set(macs)
+	return t
+}
+
+func (t *toil) get() int     { return int(t.macs.Load()) }
+func (t *toil) set(macs int) { t.macs.Store(int64(macs)) }
+
+// A decoy refuses what has no route at the cost of every other refusal.
+type decoy struct{ work *toil }
+
+// Verify implements [fencepost.Verifier].
+func (d decoy) Verify(h fencepost.Headers, body []byte, received time.Time) (fencepost.Evidence, error) {
+	return webhook.Decoy{Work: d.work.get()}.Verify(h, body, received)
+}
+
 // A trust is a trust set whose keys can be exchanged while requests are being
 // verified. It is the verifier of every route that names the set.
 type trust struct {
-	// work is how many MACs a refusal costs, on every route and on none.
-	work int
+	work *toil
 
 	mu   sync.RWMutex
 	keys *webhook.Keyring // guarded by mu
@@ -26,7 +47,7 @@ func (t *trust) Verify(h fencepost.Headers, body []byte, received time.Time) (fe
 	// Held over the whole look, so that no key is zeroed under it.
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return webhook.GitHub{Keys: t.keys, Work: t.work}.Verify(h, body, received)
+	return webhook.GitHub{Keys: t.keys, Work: t.work.get()}.Verify(h, body, received)
 }
 
 // Trusts implements [gate.Trust].

@@ -23,6 +23,7 @@ import (
 
 // Pauses of upkeep.
 const (
+	checkEvery  = time.Second
 	aliveEvery  = 10 * time.Second
 	expireEvery = time.Hour
 )
@@ -122,25 +123,50 @@ func withReason(op string, err error) error {
 	return err
 }
 
-// upkeep keeps the sign of life, the levels and the standing alerts fresh.
+// upkeep keeps the sign of life, the levels and the standing alerts fresh. It
+// returns nil when ctx has ended, and the [durable.PoisonedError] when a sync
+// has failed: nothing that is written after it could be relied on.
 func (a *App) upkeep(ctx context.Context) error {
+	if err := a.failed(); err != nil {
+		return err
+	}
 	a.sayGap(ctx)
+	a.refresh(ctx)
+	check := time.NewTicker(checkEvery)
+	defer check.Stop()
 	alive := time.NewTicker(aliveEvery)
 	defer alive.Stop()
 	expire := time.NewTicker(expireEvery)
 	defer expire.Stop()
 	for {
-		a.refresh(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-check.C:
+			if err := a.failed(); err != nil {
+				return err
+			}
 		case <-alive.C:
+			a.refresh(ctx)
 		case <-expire.C:
 			if err := a.artifacts.Expire(ctx); err != nil {
 				a.Log.Warn("old evidence could not be removed", "reason", string(fencepost.ReasonOf(err)))
 			}
 		}
 	}
+}
+
+// failed is why nothing may be written any more, or nil. The alert is in the
+// log and in the metric even where it can't be kept.
+func (a *App) failed() error {
+	err := a.root.Check()
+	if err == nil {
+		err = a.ledger.Health().Poisoned
+	}
+	if err != nil {
+		a.standing(alert.LedgerCorrupt, true)
+	}
+	return err
 }
 
 const aliveName = "alive"
