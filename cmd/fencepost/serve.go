@@ -86,16 +86,46 @@ func (m Main) reloadOnHangup(ctx context.Context, a *app.App, file string, log *
 		if err == nil {
 			err = a.Reload(ctx, next)
 		}
-		switch {
-		case err == nil:
-			log.Info("keys were reloaded")
-		case errors.Is(err, config.ErrInvalid), errors.Is(err, app.ErrRestart):
-			// What the configuration's own errors say is for people to read.
-			log.Error("keys were not reloaded, the old ones stay", "error", oneLine(err))
-		default:
-			log.Error("keys were not reloaded, the old ones stay", "reason", string(fencepost.ReasonOf(err)))
-		}
+		logReload(ctx, log, err)
 	}
+}
+
+// logReload tells how a reload ended. What a configuration's own errors say is
+// for whoever runs `fencepost check`, not for a log: they name secrets' paths
+// (invariant 16). Where they stand is enough to find them.
+func logReload(ctx context.Context, log *slog.Logger, err error) {
+	const kept = "keys were not reloaded, the old ones stay"
+	faults := faultsIn(err)
+	switch {
+	case err == nil:
+		log.InfoContext(ctx, "keys were reloaded")
+	case errors.Is(err, app.ErrRestart):
+		log.ErrorContext(ctx, kept+": a restart is needed", "error", oneLine(err))
+	case len(faults) > 0:
+		for _, f := range faults {
+			log.ErrorContext(ctx, kept+": the configuration is not usable; `fencepost check` says why",
+				"line", f.Line, "column", f.Column, "field", f.Path)
+		}
+	default:
+		log.ErrorContext(ctx, kept, "reason", string(fencepost.ReasonOf(err)))
+	}
+}
+
+// faultsIn finds each fault that err joins.
+func faultsIn(err error) []*config.Fault {
+	switch e := err.(type) {
+	case *config.Fault:
+		return []*config.Fault{e}
+	case interface{ Unwrap() error }:
+		return faultsIn(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		var all []*config.Fault
+		for _, one := range e.Unwrap() {
+			all = append(all, faultsIn(one)...)
+		}
+		return all
+	}
+	return nil
 }
 
 // logger writes text for a person at a terminal, and JSON for everything
