@@ -53,7 +53,7 @@ func behave(what string) map[string]string { return map[string]string{"behaviour
 
 // newWorld makes a world around the hostile check. Its controller is started
 // unless the configuration is manual.
-func newWorld(t *testing.T, config world.Config) *world.World {
+func newWorld(t testing.TB, config world.Config) *world.World {
 	t.Helper()
 	config.Binary, config.Program, config.Now = fencepostBinary, hostileProgram, time.Now
 	config.Dir = t.TempDir()
@@ -76,7 +76,7 @@ func newWorld(t *testing.T, config world.Config) *world.World {
 	return w
 }
 
-func start(t *testing.T, w *world.World) {
+func start(t testing.TB, w *world.World) {
 	t.Helper()
 	// The process outlives the test's context: cleanup stops it.
 	if _, err := w.Controller.Start(context.Background()); err != nil {
@@ -84,7 +84,7 @@ func start(t *testing.T, w *world.World) {
 	}
 }
 
-func kill(t *testing.T, w *world.World) {
+func kill(t testing.TB, w *world.World) {
 	t.Helper()
 	if err := w.Controller.Kill(); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func kill(t *testing.T, w *world.World) {
 }
 
 // dumpLog shows the end of the controller's log.
-func dumpLog(t *testing.T, name string) {
+func dumpLog(t testing.TB, name string) {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -104,7 +104,7 @@ func dumpLog(t *testing.T, name string) {
 }
 
 // open opens a request whose check does what it is told.
-func open(t *testing.T, w *world.World, what string) *forgesim.PullRequest {
+func open(t testing.TB, w *world.World, what string) *forgesim.PullRequest {
 	t.Helper()
 	head := fmt.Sprintf("branch-%d", len(w.Repository.PullRequests())+1)
 	pr, err := w.Repository.OpenPullRequest(t.Context(), forgesim.OpenPull{
@@ -116,7 +116,7 @@ func open(t *testing.T, w *world.World, what string) *forgesim.PullRequest {
 	return pr
 }
 
-func ended(t *testing.T, w *world.World, pr *forgesim.PullRequest) receipt.Receipt {
+func ended(t testing.TB, w *world.World, pr *forgesim.PullRequest) receipt.Receipt {
 	t.Helper()
 	r, err := w.Ended(t.Context(), pr, endWithin)
 	if err != nil {

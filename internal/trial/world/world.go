@@ -45,6 +45,8 @@ type Config struct {
 	Hostility forgesim.Hostility
 	// Observer sees the forge's exchanges.
 	Observer forgesim.Observer
+	// MergePolls is the forge's; negative for a test merge at once.
+	MergePolls int
 	// Manual leaves webhooks in the outbox until they are delivered by hand.
 	Manual bool
 	// Wall is the plan's wall limit; default 60 s.
@@ -145,7 +147,7 @@ func (w *World) makeForge(ctx context.Context) error {
 	w.Secret = hex.EncodeToString(secret)
 	var err error
 	w.Forge, err = forgesim.New(ctx, forgesim.Config{
-		Dir: filepath.Join(w.Dir, "forge"), Now: w.Now, Hostility: w.Hostility, Observer: w.Observer,
+		Dir: filepath.Join(w.Dir, "forge"), Now: w.Now, Hostility: w.Hostility, Observer: w.Observer, MergePolls: w.MergePolls,
 		App: forgesim.AppConfig{HookURL: w.HookURL, HookSecret: []byte(w.Secret)},
 	})
 	if err != nil {
