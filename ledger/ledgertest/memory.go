@@ -100,6 +100,17 @@ func (m *Memory) Complete(ctx context.Context, d fencepost.AcceptedDelivery, s f
 	return a.Completion, err
 }
 
+// Lookup returns the row of key, and false if there is none.
+func (m *Memory) Lookup(ctx context.Context, key fencepost.DeliveryKey) (ledger.Row, bool, error) {
+	if err := context.Cause(ctx); err != nil {
+		return ledger.Row{}, false, &fencepost.Error{Op: "ledger.lookup", Reason: fencepost.ReasonUnavailable, Err: err}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	row, ok := m.rows[key]
+	return row, ok, nil
+}
+
 func (m *Memory) do(ctx context.Context, req ledger.Request) (ledger.Answer, error) {
 	if err := context.Cause(ctx); err != nil {
 		return ledger.Answer{}, &fencepost.Error{Op: req.Op(), Reason: fencepost.ReasonUnavailable, Err: err}
