@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -282,29 +283,20 @@ func TestHeadings(t *testing.T) {
 			probe := []string{"a", "b", "c", "d", "go", "own", "a-1", "a-b", "cd", "c-d"}
 			want := []string{}
 			for _, p := range probe {
-				if !contains(c.anchors, p) {
+				if !slices.Contains(c.anchors, p) {
 					want = append(want, "probe.md:1 page.md#"+p+noAnchor)
 				}
 			}
-			links := ""
+			text := ""
 			for _, a := range append(c.anchors, probe...) {
-				links += "[x](page.md#" + a + ") "
+				text += "[x](page.md#" + a + ") "
 			}
-			tree := files(map[string]string{"page.md": c.page, "probe.md": links, "there.md": "", "img.png": ""})
+			tree := files(map[string]string{"page.md": c.page, "probe.md": text, "there.md": "", "img.png": ""})
 			if diff := cmp.Diff(want, lines(run(t, tree).Findings)); diff != "" {
 				t.Errorf("%q (-want +got):\n%s", c.page, diff)
 			}
 		})
 	}
-}
-
-func contains(all []string, s string) bool {
-	for _, a := range all {
-		if a == s {
-			return true
-		}
-	}
-	return false
 }
 
 func TestWhichFilesAreChecked(t *testing.T) {

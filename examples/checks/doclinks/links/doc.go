@@ -21,9 +21,10 @@
 //   - Anything in a file of a kind that has anchors of its own which this
 //     package can't read, such as HTML or reStructuredText.
 //
-// A reference such as [text][label] needs a definition. A definition has to
-// lead somewhere whether it is used or not, and is reported once, in its own
-// line.
+// A reference such as [text][label] needs a definition, unless it looks like
+// what it isn't: code, as in matrix[i][j], or keys, as in [tab][tab]. A
+// definition has to lead somewhere whether it is used or not, and is reported
+// once, in its own line.
 //
 // # What is left out
 //
