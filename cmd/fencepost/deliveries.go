@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -81,7 +83,11 @@ func (m Main) receipts(file string) (durable.FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return durable.OS(filepath.Join(c.DataDir, "receipts")), nil
+	dir := filepath.Join(c.DataDir, "receipts")
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no journal below %s; `fencepost serve` makes one", c.DataDir)
+	}
+	return durable.OS(dir), nil
 }
 
 func (m Main) listDeliveries(ctx context.Context, file string, f receipt.Filter, asJSON bool) error {
@@ -91,7 +97,7 @@ func (m Main) listDeliveries(ctx context.Context, file string, f receipt.Filter,
 	}
 	list, damages, err := receipt.List(ctx, journal, f)
 	if err != nil {
-		return fmt.Errorf("%w; has `fencepost serve` run with this configuration?", err)
+		return err
 	}
 	m.warnOfDamage(damages)
 	if asJSON {

@@ -7,13 +7,17 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +40,12 @@ const hookSecret = "a-webhook-secret-for-scripts"
 //
 //	$HOOK    a receiver that knows the secret in secrets/webhook
 //	$REPO    a repository on a real git http-backend, and $COMMIT its commit
+//	$LISTEN  and $OPS, two addresses that nobody listens on, and $TAKEN, one
+//	         that somebody does
+//	fill FILE        puts the values of $VARIABLES into a file
+//	exits N PROGRAM… runs a program that must end with the exit code N
+//	answers URL      waits until a page is there
+//	idof FILE        sets $DELIVERY to the first delivery id in a file or stdout
 //	appkey FILE      writes a fresh App key
 //	json FILE KEY VALUE  holds a field of a file or of stdout, which is JSON;
 //	                     keys are dotted, and a list stands for its first item
@@ -55,9 +65,21 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOOK", hook.URL)
 			env.Setenv("REPO", repo)
 			env.Setenv("COMMIT", commit)
+			env.Setenv("TAKEN", hook.Listener.Addr().String())
+			for _, name := range []string{"LISTEN", "OPS"} {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				env.Setenv(name, l.Addr().String())
+				// Held until both are chosen, so that they differ.
+				defer l.Close()
+			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"appkey": appKey, "json": jsonField},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"appkey": appKey, "json": jsonField, "fill": fill, "answers": answers, "idof": idOf, "exits": exits,
+		},
 	})
 }
 
@@ -147,6 +169,62 @@ func appKey(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), text, 0o600))
+}
+
+func fill(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: fill FILE")
+	}
+	text := os.Expand(ts.ReadFile(args[0]), ts.Getenv)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ...")
+	}
+	code := 0
+	err := ts.Exec(args[1], args[2:]...)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+func answers(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: answers URL")
+	}
+	const tries, pause = 1000, 20 * time.Millisecond
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for range tries {
+		resp, err := client.Get(args[0])
+		if err == nil {
+			ts.Check(resp.Body.Close())
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		time.Sleep(pause)
+	}
+	ts.Fatalf("%s gave no answer within %s", args[0], tries*pause)
+}
+
+var deliveryID = regexp.MustCompile(`dlv_[a-z2-7]{26}`)
+
+func idOf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: idof FILE")
+	}
+	id := deliveryID.FindString(ts.ReadFile(args[0]))
+	if id == "" {
+		ts.Fatalf("there is no delivery id in %s", args[0])
+	}
+	ts.Setenv("DELIVERY", id)
 }
 
 func jsonField(ts *testscript.TestScript, neg bool, args []string) {

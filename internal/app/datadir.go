@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/fencepost/fencepost/internal/durable"
 )
@@ -43,6 +44,8 @@ func prepare(dir string, log *slog.Logger) error {
 		if err := os.MkdirAll(dir, durable.DirPerm); err != nil {
 			return fmt.Errorf("make data_dir: %w", err)
 		}
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s is no directory: %w; name an empty or missing directory as data_dir", dir, ErrNotOurs)
 	case err != nil:
 		return fmt.Errorf("read data_dir: %w", err)
 	}

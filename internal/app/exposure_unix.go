@@ -15,9 +15,6 @@ func checkExposure(dir string) error {
 	if err != nil {
 		return fmt.Errorf("look at data_dir: %w", err)
 	}
-	if !info.IsDir() {
-		return fmt.Errorf("%s is no directory: %w", dir, ErrNotOurs)
-	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
 		return fmt.Errorf("%s has mode %#o, others can reach it: %w; chmod 700 it", dir, perm, ErrExposed)
 	}
