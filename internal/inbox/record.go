@@ -168,4 +168,3 @@ func (b *Inbox) moved(r *request) {
 	b.index.unplace(e)
 	b.index.place(e, r)
 }
-
