@@ -90,7 +90,9 @@ func (s *plainSession) drainTree() error {
 	if isClosed(p.drained) {
 		return p.awaitEnd()
 	}
-	err := errors.Join(ErrDrain, p.kill())
+	// The stage goes on killing, so it is left alone; only its group can be
+	// emptied over its head.
+	err := errors.Join(ErrDrain, p.socket.close())
 	if s.group != nil {
 		err = errors.Join(err, s.group.Kill(DrainLimit))
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -175,4 +177,62 @@ func TestPlainRunCleansUpWhatWasMadeInaccessible(t *testing.T) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("left over: %v, %v", left, err)
 	}
+}
+
+// A program that could kill its stage would end its own run, and nothing else:
+// what is left is ended through the control group.
+func TestPlainRunWhoseStageIsKilledFails(t *testing.T) {
+	t.Parallel()
+	r := openPlain(t)
+	limit := protection(r.Run(t.Context(), newJob(t, "pass")), runner.ProtectionProcessLimit)
+	if !strings.HasPrefix(limit.By, "cgroup") {
+		t.Skip("without a control group nothing is left to find the processes by; the outcome is the same")
+	}
+	mark := newMark()
+	job := newJob(t, "descendsleep", mark, "3")
+	ended := make(chan runner.Record)
+	go func() { ended <- r.Run(t.Context(), job) }()
+	// The stage is the subreaper, and so the daemons' parent.
+	stage := 0
+	eventually(t, "three daemons run", func() bool {
+		stage = stageOf(t, mark)
+		return alive(t, mark) >= 3 && stage != 0
+	})
+	if err := syscall.Kill(stage, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	rec := <-ended
+	wantFailed(t, rec, fencepost.ReasonUnavailable, runner.ErrDrain)
+	if n := alive(t, mark); n != 0 {
+		t.Errorf("%d processes are alive after the run", n)
+	}
+}
+
+// stageOf is the stage that a daemon with the mark descends from; 0 for none.
+func stageOf(t *testing.T, mark string) int {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(b), mark) || strings.Contains(string(b), "setsid") {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		parent, err := strconv.Atoi(fields[1])
+		if err != nil {
+			continue
+		}
+		// Until its own parent has ended it is not the stage's yet.
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parent)); err == nil && strings.HasPrefix(string(b), "fencepost-run") {
+			return parent
+		}
+	}
+	return 0
 }
