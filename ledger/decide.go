@@ -16,7 +16,15 @@ type Request interface {
 	On() fencepost.AcceptedDelivery
 	// Op names the operation in errors: "ledger.claim".
 	Op() string
+
+	isRequest()
 }
+
+func (ClaimRequest) isRequest()    {}
+func (RenewRequest) isRequest()    {}
+func (StageRequest) isRequest()    {}
+func (CompleteRequest) isRequest() {}
+func (RepeatRequest) isRequest()   {}
 
 // A ClaimRequest is [fencepost.Ledger.Claim].
 type ClaimRequest struct{ Delivery fencepost.AcceptedDelivery }

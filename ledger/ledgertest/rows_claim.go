@@ -155,7 +155,7 @@ func fullRow(w *world) {
 			acquired++
 		case fencepost.Full:
 			full = d
-		default:
+		case fencepost.BindingConflict, fencepost.Busy, fencepost.Completed, fencepost.Expired, fencepost.Publish:
 			w.Fatalf("Claim answered %T, want Acquired or Full", c)
 		}
 		if acquired > w.h.Capacity {

@@ -259,7 +259,7 @@ func (w *world) drain(d fencepost.AcceptedDelivery) {
 	case fencepost.Publish:
 		want[fencepost.Completed](w, "Complete", w.complete(d, c.Staged))
 	case fencepost.Completed:
-	default:
+	case fencepost.BindingConflict, fencepost.Busy, fencepost.Expired, fencepost.Full:
 		w.Fatalf("Claim answered %T, want Acquired, Publish or Completed", c)
 	}
 }
