@@ -200,7 +200,7 @@ func (a *App) refresh(ctx context.Context) {
 	}
 	a.ledgerRows.set(int64(stat.Rows()), 0)
 	a.standing(alert.LedgerCorrupt, err != nil || !a.ledger.Health().OK() || errors.Is(a.inbox.Health(), frame.ErrCorrupt))
-	a.standing(alert.LedgerCapacity, stat.Full > 0 || a.inbox.Stats().Entries >= a.Config.Inbox.MaxEntries/10*9)
+	a.standing(alert.LedgerCapacity, stat.Full > 0 || a.inbox.Stats().Entries >= max(1, a.Config.Inbox.MaxEntries*9/10))
 	if count, bytes, err := a.artifacts.Usage(ctx); err == nil {
 		a.artifactSize.set(count, bytes)
 	}

@@ -41,7 +41,7 @@ func killAt(w *world.World, n int, after bool) <-chan error {
 func TestKillAtEveryRequestOfAnEvaluation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, world.Config{})
-	const points = 24
+	const points = 44
 	kills := 0
 	for n := 1; n <= points; n++ {
 		settled(t, w, kills+1)
@@ -62,8 +62,8 @@ func TestKillAtEveryRequestOfAnEvaluation(t *testing.T) {
 		wantRun(t, w, pr.Head(), "success")
 		w.Forge.Calm()
 	}
-	if kills < 20 {
-		t.Errorf("%d kills of %d points, want at least 20", kills, points)
+	if kills < 30 {
+		t.Errorf("%d kills of %d points, want at least 30", kills, points)
 	}
 	wantNothingAlive(t)
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/internal/forgesim"
+	"github.com/fencepost/fencepost/internal/ingress/loadgen"
 )
 
 var peerWebhook = flag.String("peer.webhook", "", "an executable of adnanh/webhook")
@@ -168,4 +169,25 @@ func (p *peer) done(t *testing.T) map[string]bool {
 		done[lines.Text()] = true
 	}
 	return done
+}
+
+// How many signed deliveries of 8 KiB adnanh/webhook answers a second, over 64
+// connections, while it runs the smallest program for each.
+func TestPeerWebhookRate(t *testing.T) {
+	if *peerWebhook == "" {
+		t.Fatal("name the executable with -peer.webhook")
+	}
+	p := newPeer(t)
+	if err := os.WriteFile(filepath.Join(p.dir, "run"), []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.start(t)
+	body := []byte(`{"number":1,"filler":"` + strings.Repeat("x", 8<<10) + `"`)
+	result, err := loadgen.Run(t.Context(), loadgen.Load{
+		Address: p.address, Path: "/hooks/docs", Connections: 64, Requests: 3000, Secret: []byte(peerSecret), Body: body, Now: time.Now,
+	})
+	if err != nil || result.Statuses[http.StatusOK] != 3000 {
+		t.Fatalf("statuses %v, %v", result.Statuses, err)
+	}
+	t.Logf("adnanh/webhook: %.0f req/s", result.PerSecond())
 }
