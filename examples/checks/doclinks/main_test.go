@@ -44,7 +44,7 @@ func newWorkdir(t *testing.T, tree map[string]string) *workdir {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := fencepost.TreeID{ObjectID: commit.ObjectID}
+	id := fencepost.TreeID(commit)
 	now := time.Now()
 	w.request = check.Request{
 		Schema: check.RequestSchema, Run: "evl_abc.1", Delivery: "dlv_aaaaaaaaaaaaaaaaaaaaaaaaaa",
