@@ -96,7 +96,8 @@ func verifyIn(ctx context.Context, fsys durable.FS) (Report, error) {
 
 // verifyShard reads one shard under its append lock.
 func verifyShard(ctx context.Context, fsys durable.FS, super superblock, n int) (_ ShardReport, err error) {
-	s := &shard{led: &Ledger{super: super}, number: n}
+	// Nobody asks this shard what it may know, so its glance is of no size.
+	s := &shard{led: &Ledger{super: super}, number: n, glance: newGlance(0)}
 	s.log = log{
 		dir: durable.Sub(fsys, shardDir(n)), name: shardDir(n),
 		id: frame.Log{UUID: super.uuid, Shard: uint32(n)}, flag: os.O_RDONLY,
