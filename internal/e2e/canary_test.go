@@ -4,14 +4,20 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/forgesim"
+	"github.com/fencepost/fencepost/internal/receipt"
 	"github.com/fencepost/fencepost/internal/trial/world"
 )
 
@@ -20,7 +26,9 @@ import (
 // for them.
 func TestNoSecretReachesAnyOutput(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, world.Config{Args: []string{"--debug"}, YAML: "work: {attempts: 2, backoff: 100ms}\n"})
+	w := newWorld(t, world.Config{
+		Args: []string{"--debug"}, YAML: "work: {attempts: 2, backoff: 100ms}\n", PrivateChecks: true,
+	})
 	canaries := map[string]string{
 		"webhook secret": w.Secret,
 		"body":           "CANARY-BODY-7d1f",
@@ -29,6 +37,10 @@ func TestNoSecretReachesAnyOutput(t *testing.T) {
 		"app key":        keyLine(t, w),
 		"token":          "ghs_",
 		"data directory": w.DataDir(),
+		"secret's path":  "secrets/canary-nowhere-5e",
+		// As a value of its own, and as it goes to the Git server.
+		"action credential": w.ChecksToken,
+		"basic credential":  "x-access-token:" + w.ChecksToken,
 	}
 	open := func(head, what string) *forgesim.PullRequest {
 		pr, err := w.Repository.OpenPullRequest(t.Context(), forgesim.OpenPull{
@@ -40,7 +52,9 @@ func TestNoSecretReachesAnyOutput(t *testing.T) {
 		}
 		return pr
 	}
-	ended(t, w, open("pass", "pass"))
+	passed := open("pass", "pass")
+	ended(t, w, passed)
+	accepted := acceptWithHeader(t, w, passed, canaries["header value"])
 	ended(t, w, open("crash", "crash"))
 	// Failures at the provider, with provider text that must not travel.
 	w.Forge.Inject(forgesim.Fault{On: "GET /repos/{owner}/{repo}/pulls/{pull_number}", Times: 2, Effect: forgesim.Garble{}})
@@ -50,6 +64,7 @@ func TestNoSecretReachesAnyOutput(t *testing.T) {
 	if refused != http.StatusUnauthorized {
 		t.Errorf("a forged delivery was answered %d, want 401", refused)
 	}
+	failReload(t, w, canaries["secret's path"])
 	outputs := map[string][]byte{}
 	for _, path := range []string{"/metrics", "/", "/readyz", "/healthz"} {
 		_, body := get(t, w, path)
@@ -59,7 +74,8 @@ func TestNoSecretReachesAnyOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	collect(t, w, outputs)
-	if len(outputs["serve.log"]) == 0 || len(outputs) < 12 {
+	commands(t, w, accepted, outputs)
+	if len(outputs["serve.log"]) == 0 || len(outputs) < 20 {
 		t.Fatalf("only %d outputs were found", len(outputs))
 	}
 	for what, canary := range canaries {
@@ -89,6 +105,78 @@ func keyLine(t *testing.T, w *world.World) string {
 		t.Fatalf("line %q of the key is too short to look for", line)
 	}
 	return line
+}
+
+// acceptWithHeader sends an event of a request in other words, which makes it
+// a delivery of its own, with a further header, and waits for its end.
+func acceptWithHeader(t *testing.T, w *world.World, pr *forgesim.PullRequest, header string) fencepost.DeliveryID {
+	t.Helper()
+	d, ok := w.Delivery(pr, false)
+	if !ok {
+		t.Fatalf("no delivery of request #%d", pr.Number())
+	}
+	d.Body = append(slices.Clone(d.Body), '\n')
+	req, err := w.Forge.Request(t.Context(), d, w.HookURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Canary", header)
+	req.Header.Set("X-GitHub-Hook-ID", header)
+	resp, err := w.Client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := world.ReadAnswer(text)
+	if err != nil || answer.Outcome != "accepted" {
+		t.Fatalf("answered %s (%v), want accepted", answer, err)
+	}
+	if _, err := world.Await(t.Context(), endWithin, func() (struct{}, bool, error) {
+		r, err := w.Receipt(t.Context(), answer.Delivery)
+		_, ended := world.Find(r, receipt.Ended)
+		return struct{}{}, ended, err
+	}); err != nil {
+		t.Fatalf("end of %s: %v", answer.Delivery, err)
+	}
+	return answer.Delivery
+}
+
+// failReload has the controller read a configuration that names a secret's
+// file that is not there.
+func failReload(t *testing.T, w *world.World, path string) {
+	t.Helper()
+	rewrite(t, w.ConfigFile, "file:secrets/webhook", "file:"+path)
+	if err := w.Controller.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := world.Await(t.Context(), endWithin, func() (struct{}, bool, error) {
+		text, err := os.ReadFile(w.Controller.Log)
+		return struct{}{}, bytes.Contains(text, []byte("keys were not reloaded")), err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	rewrite(t, w.ConfigFile, "file:"+path, "file:secrets/webhook")
+}
+
+// commands runs what shows a person what happened.
+func commands(t *testing.T, w *world.World, id fencepost.DeliveryID, outputs map[string][]byte) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"deliveries", "list"}, {"deliveries", "show", string(id)}, {"ledger", "stat"}, {"ledger", "verify"},
+	} {
+		for _, more := range [][]string{nil, {"--json"}} {
+			cmd := exec.CommandContext(t.Context(), fencepostBinary, slices.Concat(args, []string{"--config", w.ConfigFile}, more)...)
+			out, err := cmd.CombinedOutput()
+			if err != nil || len(out) == 0 {
+				t.Errorf("%v: %v\n%s", cmd.Args, err, out)
+			}
+			outputs[strings.Join(slices.Concat([]string{"fencepost"}, args, more), " ")] = out
+		}
+	}
 }
 
 // forge sends a delivery with a wrong signature and returns the status.

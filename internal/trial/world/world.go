@@ -53,6 +53,9 @@ type Config struct {
 	Wall time.Duration
 	// SHA256 pins the program; default its true digest.
 	SHA256 string
+	// PrivateChecks keeps the check's repository private; the plan has a
+	// credential for it.
+	PrivateChecks bool
 	// YAML is appended to the configuration, for further sections.
 	YAML string
 	// Args are appended to `fencepost serve`.
@@ -70,6 +73,8 @@ type World struct {
 	// Secret signs webhooks. HookURL is where they go, OpsURL the root of the
 	// operations listener.
 	Secret, HookURL, OpsURL string
+	// ChecksToken is the plan's credential, with [Config.PrivateChecks].
+	ChecksToken string
 	// ConfigFile is the controller's configuration.
 	ConfigFile string
 	// Client is for requests of the caller's own.
@@ -168,9 +173,16 @@ func (w *World) makeChecks(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w.Checks, err = w.Forge.ImportRepository(ctx, forgesim.Import{Owner: Owner, Name: checks, Source: source, Public: true})
+	w.Checks, err = w.Forge.ImportRepository(ctx, forgesim.Import{Owner: Owner, Name: checks, Source: source, Public: !w.PrivateChecks})
 	if err != nil {
 		return "", err
+	}
+	if w.PrivateChecks {
+		installation, err := w.Forge.App().Install(w.Checks)
+		if err != nil {
+			return "", err
+		}
+		w.ChecksToken = installation.Token(w.Checks)
 	}
 	return sum, os.RemoveAll(source)
 }
@@ -194,7 +206,7 @@ gates:
     base: refs/heads/{{.World.Repository.DefaultBranch}}
     check: {{.Check}}
     plan:
-      action: {url: "{{.World.Server.Git}}/{{.World.Checks.FullName}}.git", commit: "{{.Commit}}"}
+      action: {url: "{{.World.Server.Git}}/{{.World.Checks.FullName}}.git", commit: "{{.Commit}}"{{if .World.PrivateChecks}}, credential: {token: "file:secrets/checks"}{{end}}}
       program: {{.Program}}
       sha256: "{{.World.SHA256}}"
       wall: {{.Wall}}
@@ -219,11 +231,15 @@ func (w *World) configure(hook, ops string, installation int64) error {
 		return err
 	}
 	w.ConfigFile = filepath.Join(w.Dir, "fencepost.yaml")
-	for name, data := range map[string][]byte{
+	files := map[string][]byte{
 		w.ConfigFile:                      text.Bytes(),
 		filepath.Join(secrets, "webhook"): []byte(w.Secret),
 		filepath.Join(secrets, "app.pem"): w.Forge.App().KeyPEM(),
-	} {
+	}
+	if w.PrivateChecks {
+		files[filepath.Join(secrets, "checks")] = []byte(w.ChecksToken)
+	}
+	for name, data := range files {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			return err
 		}
