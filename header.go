@@ -137,9 +137,13 @@ func (h Headers) Only(name string) (value string, ok bool) {
 
 // Select returns the pairs of the named headers alone.
 func (h Headers) Select(names ...string) Headers {
+	wanted := make([]string, 0, 8)
+	for _, name := range names {
+		wanted = append(wanted, lowerName(name))
+	}
 	kept := make([]Header, 0, len(names))
 	for _, p := range h.pairs {
-		if slices.ContainsFunc(names, func(n string) bool { return n == p.Name || lowerName(n) == p.Name }) {
+		if slices.Contains(wanted, p.Name) {
 			kept = append(kept, p)
 		}
 	}
