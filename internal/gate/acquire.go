@@ -56,7 +56,7 @@ func sameSet(parents []fencepost.CommitID, a, b fencepost.CommitID) bool {
 
 // keepAction takes the action from what is kept, or fetches it.
 func (e *evaluation) keepAction(ctx context.Context, r gitfetch.Request) (Checkout, error) {
-	c, fresh, err := e.pool.actions.get(ctx, r)
+	c, fresh, err := e.pool.actions.get(ctx, e.gate.Name, r)
 	if err != nil {
 		return nil, err
 	}

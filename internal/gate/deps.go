@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
+	"github.com/fencepost/fencepost/ledger"
 	"github.com/fencepost/fencepost/runner"
 )
 
@@ -79,6 +80,14 @@ func (w workspace) Fetch(ctx context.Context, r gitfetch.Request) (Checkout, err
 // lease has stopped, so that this process's next claim need not wait for the
 // lease's end.
 type Abandoner interface{ Abandon(l fencepost.Lease) }
+
+// Rows are a [fencepost.Ledger]'s, to be looked at without a claim. Over one
+// that has none, what was staged or done and has not been taken out of the
+// queue expires like what never became work.
+type Rows interface {
+	// Lookup returns the row of a delivery, the zero row where there is none.
+	Lookup(ctx context.Context, d fencepost.DeliveryKey) (row ledger.Row, ok bool, err error)
+}
 
 // A Runner runs programs; [runner.Runner] is one.
 type Runner interface {

@@ -182,7 +182,8 @@ func (e *evaluation) countFailure(ctx context.Context, cause error) *later {
 	}
 	note, err := e.pool.Notes.Change(ctx, e.delivery.Key(), func(n *Note) { n.Failures, n.Reason = n.Failures+1, r })
 	if err != nil {
-		return &later{why: reasonOf(ctx, err)}
+		again := stuck(ctx, "count failure", err)
+		return &again
 	}
 	e.note = note
 	if note.Failures < e.pool.Limits.Attempts {
@@ -214,8 +215,7 @@ func (e *evaluation) fail(ctx context.Context, r fencepost.Reason) (p fencepost.
 		return err
 	})
 	if err != nil {
-		e.pool.log(ctx, "freeze failure", e.delivery.ID(), err)
-		return p, later{why: fencepost.ReasonOf(err)}
+		return p, stuck(ctx, "freeze failure", err)
 	}
 	return p, nil
 }

@@ -9,12 +9,16 @@ import (
 )
 
 // giveBack returns the task to the schedule for its next try.
-func (w *work) giveBack(e later) {
+func (w *work) giveBack(ctx context.Context, e later) {
 	p, t := w.pool, w.task
 	if e.why != fencepost.ReasonNone {
 		// Somebody else's lease is not a failure of ours.
 		t.retries++
+		if e.untold != "" && e.why != t.reason {
+			p.Log.WarnContext(ctx, "waiting", "delivery", string(w.deliveryID()), "op", e.untold, "reason", string(e.why))
+		}
 		t.reason = e.why
+		p.stalls.move(t, w.stallOf(e), e.why)
 	}
 	if e.at.IsZero() {
 		e.at = p.Now().Add(backoff(p.Limits.Backoff, p.Limits.MaxBackoff, t.retries))
@@ -40,8 +44,8 @@ func backoff(base, limit time.Duration, retries int) time.Duration {
 // finish ends a delivery: recorded, then forgotten, then taken out of the
 // queue. A crash in between leaves it in the queue, where a claim is answered
 // Completed, or it is refused again.
-func (w *work) finish(ctx context.Context, kind Kind, why fencepost.Reason) {
-	p, t := w.pool, w.task
+func (w *work) finish(ctx context.Context, kind Kind, how dropped) {
+	p, t, why := w.pool, w.task, how.why
 	// The end of the drain time must not leave a done delivery in the queue.
 	ctx = context.WithoutCancel(ctx)
 	e := w.event(kind)
@@ -56,17 +60,18 @@ func (w *work) finish(ctx context.Context, kind Kind, why fencepost.Reason) {
 	if err == nil && kind == KindRefused && w.gate != nil {
 		err = w.leave(ctx)
 	}
-	if err == nil && w.delivery.Valid() {
-		err = p.Notes.Forget(ctx, w.delivery.Key())
+	if err == nil && !how.staged && !w.key().IsZero() {
+		// With what is staged, it must be remembered whether it was sent.
+		err = p.Notes.Forget(ctx, w.key())
 	}
 	if err == nil {
 		err = p.Queue.Done(ctx, t.ticket)
 	}
 	if err != nil {
-		p.log(ctx, "finish", e.Delivery, err)
-		w.giveBack(later{why: reasonOf(ctx, err)})
+		w.giveBack(ctx, stuck(ctx, "finish", err))
 		return
 	}
+	p.stalls.move(t, stall{}, fencepost.ReasonNone)
 	p.schedule.drop(t)
 }
 
@@ -89,7 +94,7 @@ func (w *work) leave(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.pool.Notes.Forget(ctx, key)
+	return nil
 }
 
 // alertEnd tells people of deliveries that ended without a result.
@@ -107,12 +112,11 @@ func (w *work) alertEnd(kind Kind, why fencepost.Reason) {
 	case why == fencepost.ReasonIdentity, why == fencepost.ReasonCommitGone, why == fencepost.ReasonProvider:
 		p.Alerts.Raise(Alert{Code: AlertProvider, Subject: string(w.gate.Name), Reason: why})
 	default:
-		for _, code := range []AlertCode{
-			AlertPublishConflict, AlertRetriesExhausted, AlertInboxExpired, AlertMissedDelivery, AlertLedgerCorrupt,
-		} {
-			p.Alerts.Resolve(code, subject)
+		p.stalls.over(subject,
+			AlertPublishConflict, AlertRetriesExhausted, AlertInboxExpired, AlertMissedDelivery, AlertLedgerCorrupt)
+		if w.gate != nil {
+			p.stalls.over(string(w.gate.Name), AlertCredential, AlertLedgerCorrupt, AlertLedgerCapacity)
 		}
-		p.Alerts.Resolve(AlertCredential, string(w.gate.Name))
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 // before each launch (DESIGN §7), and one that did not lead to a conclusion is
 // fetched again.
 //
-// It holds at most one checkout for each pinned action.
+// It holds at most one checkout for each gate, beside those that were dropped
+// and are still in use. Gates share none, also where they pin the same commit:
+// each has its own credential, and what one may read is not the other's to run.
 type keeper struct {
 	fetch func(ctx context.Context, r gitfetch.Request) (Checkout, error)
 
@@ -23,8 +25,10 @@ type keeper struct {
 	kept map[actionKey]*keptAction // guarded by mu
 }
 
-// An actionKey names a fetch that always has the same result.
+// An actionKey names a fetch that always has the same result, as one gate
+// makes it.
 type actionKey struct {
+	gate   Name
 	url    string
 	commit fencepost.CommitID
 	policy gitfetch.Policy
@@ -50,8 +54,8 @@ func newKeeper(f Fetcher) *keeper {
 // get returns the checkout that is kept, or fetches it; fresh says which.
 // While one caller fetches, others wait for it. The caller gives it back by
 // Remove, which keeps it for the next.
-func (k *keeper) get(ctx context.Context, r gitfetch.Request) (c *sharedAction, fresh bool, err error) {
-	key := actionKey{r.URL, r.Commit, r.Policy}
+func (k *keeper) get(ctx context.Context, g Name, r gitfetch.Request) (c *sharedAction, fresh bool, err error) {
+	key := actionKey{g, r.URL, r.Commit, r.Policy}
 	k.mu.Lock()
 	a, ok := k.kept[key]
 	if !ok {
@@ -78,13 +82,18 @@ func (k *keeper) get(ctx context.Context, r gitfetch.Request) (c *sharedAction, 
 	return shared, fresh, nil
 }
 
-// close removes what is kept. Nobody uses it any more.
+// close removes what is kept. What somebody still uses is left to its last
+// user, as if it had been dropped.
 func (k *keeper) close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var errs []error
 	for key, a := range k.kept {
 		delete(k.kept, key)
+		if a.uses > 0 {
+			a.dropped = true
+			continue
+		}
 		if a.checkout != nil {
 			errs = append(errs, a.checkout.Remove())
 		}

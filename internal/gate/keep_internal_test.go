@@ -45,7 +45,7 @@ func action(url string) gitfetch.Request {
 
 func mustGet(t *testing.T, k *keeper, url string, wantFresh bool) *sharedAction {
 	t.Helper()
-	c, fresh, err := k.get(t.Context(), action(url))
+	c, fresh, err := k.get(t.Context(), "docs", action(url))
 	if err != nil || fresh != wantFresh {
 		t.Fatalf("get = fresh %t, %v, want %t", fresh, err, wantFresh)
 	}
@@ -107,7 +107,7 @@ func TestAFailedFetchIsNotKept(t *testing.T) {
 	boom := errors.New("boom")
 	f := &countingFetcher{fail: boom}
 	k := newKeeper(f)
-	if _, _, err := k.get(t.Context(), action("a")); !errors.Is(err, boom) {
+	if _, _, err := k.get(t.Context(), "docs", action("a")); !errors.Is(err, boom) {
 		t.Fatalf("get = %v, want boom", err)
 	}
 	f.fail = nil
@@ -121,7 +121,7 @@ func TestManyUsersFetchOnce(t *testing.T) {
 	var users sync.WaitGroup
 	for range 16 {
 		users.Go(func() {
-			c, _, err := k.get(t.Context(), action("a"))
+			c, _, err := k.get(t.Context(), "docs", action("a"))
 			if err != nil {
 				t.Error(err)
 				return
@@ -134,5 +134,36 @@ func TestManyUsersFetchOnce(t *testing.T) {
 	users.Wait()
 	if len(f.made) != 1 {
 		t.Errorf("%d fetches, want one", len(f.made))
+	}
+}
+
+func TestGatesShareNoAction(t *testing.T) {
+	t.Parallel()
+	f := &countingFetcher{}
+	k := newKeeper(f)
+	mustRemove(t, mustGet(t, k, "a", true))
+	// The other gate's own credential must be the one that is asked with.
+	refused := errors.New("refused")
+	f.fail = refused
+	if _, _, err := k.get(t.Context(), "other", action("a")); !errors.Is(err, refused) {
+		t.Errorf("another gate was given what its credential can't read: %v", err)
+	}
+	mustRemove(t, mustGet(t, k, "a", false))
+}
+
+func TestClosingTakesNoActionFromItsUser(t *testing.T) {
+	t.Parallel()
+	f := &countingFetcher{}
+	k := newKeeper(f)
+	one := mustGet(t, k, "a", true)
+	if err := k.close(); err != nil {
+		t.Fatal(err)
+	}
+	if f.made[0].removed != 0 {
+		t.Error("removed under its user")
+	}
+	mustRemove(t, one)
+	if f.made[0].removed != 1 {
+		t.Errorf("removed %d times by its last user, want once", f.made[0].removed)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/notebook"
+	"github.com/fencepost/fencepost/ledger"
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 	"github.com/fencepost/fencepost/runner"
 	"github.com/fencepost/fencepost/runner/check"
@@ -138,6 +139,18 @@ type mortalLedger struct {
 
 func (l mortalLedger) Claim(ctx context.Context, d fencepost.AcceptedDelivery) (fencepost.Claim, error) {
 	return call(l.fate, "claim", func() (fencepost.Claim, error) { return l.Memory.Claim(ctx, d) })
+}
+
+func (l mortalLedger) Lookup(ctx context.Context, d fencepost.DeliveryKey) (ledger.Row, bool, error) {
+	type answer struct {
+		row ledger.Row
+		ok  bool
+	}
+	a, err := call(l.fate, "lookup", func() (answer, error) {
+		row, ok, err := l.Memory.Lookup(ctx, d)
+		return answer{row, ok}, err
+	})
+	return a.row, a.ok, err
 }
 
 func (l mortalLedger) Renew(ctx context.Context, d fencepost.AcceptedDelivery, lease fencepost.Lease) (fencepost.Renewal, error) {

@@ -35,6 +35,7 @@ type Pool struct {
 	gates    map[fencepost.RouteName]*Gate
 	schedule *schedule
 	actions  *keeper
+	stalls   *stalls
 }
 
 // New makes a pool. It does nothing before Run. Its error matches
@@ -51,7 +52,10 @@ func New(c Config) (*Pool, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pool{Config: c, gates: map[fencepost.RouteName]*Gate{}, schedule: newSchedule(c.Now), actions: newKeeper(c.Fetcher)}
+	p := &Pool{
+		Config: c, gates: map[fencepost.RouteName]*Gate{}, schedule: newSchedule(c.Now),
+		actions: newKeeper(c.Fetcher), stalls: newStalls(c.Alerts),
+	}
 	for _, g := range c.Gates {
 		if err := g.validate(); err != nil {
 			return nil, err

@@ -14,7 +14,7 @@ func (e *evaluation) stage(ctx context.Context, p fencepost.Publication) end {
 	if _, none := p.None(); !none {
 		newest, err := e.pool.Standings.Advance(ctx, e.gate.Name, e.subject, e.standing())
 		if err != nil {
-			return later{why: reasonOf(ctx, err)}
+			return stuck(ctx, "advance standing", err)
 		}
 		if e.standing().Before(newest) {
 			if p, err = fencepost.NoPublication(fencepost.ReasonSuperseded); err != nil {
@@ -40,7 +40,7 @@ func (e *evaluation) stage(ctx context.Context, p fencepost.Publication) end {
 		e.record(ctx, ev)
 		return e.publish(publishing, a.Staged, a.Lease)
 	case fencepost.Lost:
-		return later{why: fencepost.ReasonLost}
+		return later{why: fencepost.ReasonLost, untold: "stage"}
 	}
 	return e.ledgerFailed(ctx, "stage", errors.New("unknown answer"))
 }
@@ -67,10 +67,13 @@ func (w *work) publish(ctx context.Context, s fencepost.StagedPublication, l fen
 	if reason, none := s.Publication().None(); none {
 		return w.complete(ctx, s, reason)
 	}
-	if !l.Valid() || l.Window() < w.pool.Limits.Lease {
-		// Another worker was told to publish, or the ledger's leases are
-		// shorter than ours are held to be.
+	switch {
+	case !l.Valid():
+		// Another worker was told to publish: a claim says until when.
 		return later{why: fencepost.ReasonNone, at: w.pool.Now().Add(minBusy)}
+	case l.Window() < w.pool.Limits.Lease:
+		// The ledger's leases are shorter than ours are held to be, and stay so.
+		return later{why: fencepost.ReasonParameters, untold: "publish"}
 	}
 	began := w.pool.Now()
 	p := publication{work: w, staged: s, document: s.Publication().Bytes()}
@@ -99,7 +102,7 @@ func (w *work) complete(ctx context.Context, s fencepost.StagedPublication, why 
 		return done{why}
 	case fencepost.Lost:
 		// Somebody completed it, or the row is another: a claim tells.
-		return later{why: fencepost.ReasonOutOfOrder}
+		return later{why: fencepost.ReasonOutOfOrder, untold: "complete"}
 	}
 	return w.ledgerFailed(ctx, "complete", errors.New("unknown answer"))
 }

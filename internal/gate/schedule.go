@@ -28,6 +28,7 @@ type task struct {
 	retries  int       // since it was last done well; drives the backoff
 	failures int       // publications that failed
 	hidden   time.Time // since when the provider has not shown the commit
+	stall    stall     // the alert that tells of its wait
 
 	visible time.Time // not before
 	seq     uint64    // order of arrival

@@ -167,9 +167,10 @@ func TestBackoffGrowsWithinItsBounds(t *testing.T) {
 func TestTextsAreCleanAndBounded(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"a\r\nb\x00c\xff":       "a b c?",
-		"  spaced \t out ":      "spaced out",
-		string(make([]byte, 3)): "",
+		"a\r\nb\x00c\xff":                "a b c?",
+		"  spaced \t out ":               "spaced out",
+		string(make([]byte, 3)):          "",
+		repeat("a", MaxTitle-1) + " cut": repeat("a", MaxTitle-1),
 	} {
 		if got := oneLine(in); got != want {
 			t.Errorf("oneLine(%q) = %q, want %q", in, got, want)

@@ -128,14 +128,14 @@ func TestWorkThatHasBegunMayTakeLonger(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.deliver(7, w.provider.head.ID)
-		w.killAt("stage", false)
+		w.killAt("put", true)
 		time.Sleep(40 * time.Hour)
 		w.run()
 		w.wantRuns("success")
 	})
 	inWorld(t, func(t *testing.T, w *world) {
 		w.deliver(7, w.provider.head.ID)
-		w.killAt("stage", false)
+		w.killAt("put", true)
 		time.Sleep(73 * time.Hour)
 		w.run()
 		w.wantRuns()

@@ -57,14 +57,14 @@ func (e *evaluation) blank() Verdict {
 }
 
 // oneLine makes one line of a program's title, line breaks and controls out, cut
-// to [MaxTitle] characters.
+// to [MaxTitle] characters, with no blank at its end.
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(strings.Map(printable, strings.ToValidUTF8(s, "?"))), " ")
 	for utf8.RuneCountInString(s) > MaxTitle {
 		_, size := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-size]
 	}
-	return s
+	return strings.TrimRight(s, " ")
 }
 
 // markdown makes clean Markdown of a program's summary: no controls but line ends

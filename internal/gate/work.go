@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/ledger"
 )
 
 // A work is one take-up of a delivery: verified, admitted, and its own
@@ -30,11 +31,19 @@ type (
 	// is published.
 	done struct{ why fencepost.Reason }
 	// dropped: it never becomes work.
-	dropped struct{ why fencepost.Reason }
+	dropped struct {
+		why fencepost.Reason
+		// staged is set where a result of it stays staged: a repeat under a key
+		// that is trusted publishes it.
+		staged bool
+	}
 	// later: it is tried again. A zero at is the task's backoff.
 	later struct {
 		why fencepost.Reason
 		at  time.Time
+		// untold is what could not be done, where no event, log or alert has
+		// told of it yet.
+		untold string
 	}
 	// parked: another delivery of its request is being worked on.
 	parked struct{}
@@ -51,11 +60,11 @@ func (p *Pool) handle(ctx context.Context, t *task) {
 	switch e := w.takeUp(ctx).(type) {
 	case parked:
 	case later:
-		w.giveBack(e)
+		w.giveBack(ctx, e)
 	case dropped:
-		w.finish(ctx, KindRefused, e.why)
+		w.finish(ctx, KindRefused, e)
 	case done:
-		w.finish(ctx, KindEnded, e.why)
+		w.finish(ctx, KindEnded, dropped{why: e.why})
 	}
 }
 
@@ -64,25 +73,26 @@ func (p *Pool) handle(ctx context.Context, t *task) {
 func (w *work) takeUp(ctx context.Context) end {
 	recorded, err := w.pool.Queue.Read(ctx, w.task.ticket)
 	if err != nil {
-		return w.unread(err)
+		return w.unread(ctx, err)
 	}
 	g, ok := w.pool.gates[recorded.Route]
 	if !ok {
-		return w.orphan(recorded)
+		return w.orphan(ctx, recorded)
 	}
 	w.gate = g
 	proof, err := fencepost.Authenticate(
 		fencepost.NewIngressCheck(recorded.Route, recorded.Headers, recorded.Body, recorded.Received), g.Trust)
 	if err != nil {
-		return dropped{w.untrue(recorded)}
+		return w.refuse(ctx, w.untrue(recorded))
 	}
 	if w.delivery, err = fencepost.Accept(proof, g.Rule, recorded.Headers, recorded.Body); err != nil {
-		return dropped{fencepost.ReasonTampered}
+		return w.refuse(ctx, fencepost.ReasonTampered)
 	}
 	w.task.key = w.delivery.Key()
 	if w.subject, err = g.Lane.Admit(recorded.Headers, recorded.Body); err != nil {
-		// The policy has changed since it was recorded.
-		return dropped{fencepost.ReasonOf(err)}
+		if over := w.unwanted(ctx, fencepost.ReasonOf(err)); over != nil {
+			return over
+		}
 	}
 	if !w.pool.schedule.enter(w.task, lineKey{g.Name, w.subject.Number}) {
 		return parked{}
@@ -90,21 +100,86 @@ func (w *work) takeUp(ctx context.Context) end {
 	return w.begin(ctx)
 }
 
-// orphan waits for the gate to come back into the configuration, as long as a
-// delivery may wait to become work.
-func (w *work) orphan(r Recorded) end {
-	if w.pool.Now().Sub(r.Received) > w.pool.Limits.QueueAge {
-		return dropped{fencepost.ReasonExpired}
+// row is what the ledger knows of the delivery, under the key that it was
+// recorded under where nothing proves one.
+func (w *work) row(ctx context.Context) (ledger.Row, error) {
+	rows, ok := w.pool.Ledger.(Rows)
+	if !ok || w.key().IsZero() {
+		return ledger.Row{}, nil
 	}
-	return later{why: fencepost.ReasonUnavailable}
+	ctx, cancel := context.WithTimeout(ctx, w.pool.Limits.Lease/8)
+	defer cancel()
+	row, _, err := rows.Lookup(ctx, w.key())
+	return row, err
+}
+
+// key is the delivery's, as it was recorded where it can't be derived.
+func (w *work) key() fencepost.DeliveryKey {
+	if w.delivery.Valid() {
+		return w.delivery.Key()
+	}
+	return w.task.ticket.Key
+}
+
+// refuse ends a delivery that nothing proves any more: no claim can be made
+// for it, not even to publish what is staged. What has reached its end was
+// only not taken out of the queue.
+func (w *work) refuse(ctx context.Context, why fencepost.Reason) end {
+	row, err := w.row(ctx)
+	switch {
+	case err != nil:
+		return stuck(ctx, "look up delivery", err)
+	case row.State == ledger.Done:
+		return done{fencepost.ReasonNone}
+	}
+	return dropped{why: why, staged: row.State == ledger.Staged}
+}
+
+// unwanted ends a delivery that the policy does not let in any more: it has
+// changed since it was recorded. What is staged goes on under the subject that
+// it is for; whether the gate is still that one is asked before it is written.
+func (w *work) unwanted(ctx context.Context, why fencepost.Reason) end {
+	row, err := w.row(ctx)
+	switch {
+	case err != nil:
+		return stuck(ctx, "look up delivery", err)
+	case row.State == ledger.Done:
+		return done{fencepost.ReasonNone}
+	case row.State != ledger.Staged:
+		return dropped{why: why}
+	}
+	if _, none := row.Publication.None(); none {
+		return nil
+	}
+	v, err := w.gate.Lane.Inspect(row.Publication.Bytes())
+	if err != nil {
+		return stuck(ctx, "inspect what is staged", err)
+	}
+	w.subject = v.Subject
+	return nil
+}
+
+// orphan waits for the gate to come back into the configuration, as long as a
+// delivery may wait to become work; with a result that is staged, for ever.
+func (w *work) orphan(ctx context.Context, r Recorded) end {
+	row, err := w.row(ctx)
+	switch {
+	case err != nil:
+		return stuck(ctx, "look up delivery", err)
+	case row.State == ledger.Done:
+		return done{fencepost.ReasonNone}
+	case row.State != ledger.Staged && w.pool.Now().Sub(r.Received) > w.pool.Limits.QueueAge:
+		return dropped{why: fencepost.ReasonExpired}
+	}
+	return later{why: fencepost.ReasonUnavailable, untold: "find its gate in the configuration"}
 }
 
 // unread says what becomes of an entry that can't be read.
-func (w *work) unread(err error) end {
+func (w *work) unread(ctx context.Context, err error) end {
 	if fencepost.ReasonOf(err) == fencepost.ReasonCorrupt {
-		return dropped{fencepost.ReasonTampered}
+		return w.refuse(ctx, fencepost.ReasonTampered)
 	}
-	return later{why: fencepost.ReasonOf(err)}
+	return stuck(ctx, "read entry", err)
 }
 
 // untrue tells a key that was taken away from bytes that were altered.
@@ -116,11 +191,14 @@ func (w *work) untrue(r Recorded) fencepost.Reason {
 }
 
 // begin judges the age of a delivery and claims it. One that never was work
-// may be as old as the queue age; one that is may take longer.
+// may be as old as the queue age; one that is may take longer; one with a
+// result, staged or published, may be of any age: invariant 9 keeps what is
+// not provably out of date staged, and an end that is recorded in the ledger
+// stands, also where the queue has not heard of it.
 func (w *work) begin(ctx context.Context) end {
 	note, err := w.pool.Notes.Change(ctx, w.delivery.Key(), func(*Note) {})
 	if err != nil {
-		return later{why: reasonOf(ctx, err)}
+		return stuck(ctx, "read note", err)
 	}
 	w.note = note
 	age := w.pool.Now().Sub(w.delivery.Received())
@@ -128,10 +206,16 @@ func (w *work) begin(ctx context.Context) end {
 	if note.Starts > 0 {
 		bound = max(bound, w.pool.Limits.MaxWorkAge)
 	}
-	if age > bound {
-		return dropped{fencepost.ReasonExpired}
+	if age <= bound {
+		return w.claim(ctx)
 	}
-	return w.claim(ctx)
+	switch row, err := w.row(ctx); {
+	case err != nil:
+		return stuck(ctx, "look up delivery", err)
+	case row.State == ledger.Staged, row.State == ledger.Done:
+		return w.claim(ctx)
+	}
+	return dropped{why: fencepost.ReasonExpired}
 }
 
 // claim asks the ledger for the delivery and does what it may.
@@ -148,7 +232,6 @@ func (w *work) claim(ctx context.Context) end {
 	if err != nil {
 		return w.ledgerFailed(ctx, "claim", err)
 	}
-	w.pool.Alerts.Resolve(AlertLedgerCapacity, string(w.gate.Name))
 	switch a := answer.(type) {
 	case fencepost.Acquired:
 		w.record(ctx, w.leaseEvent(KindClaimed, a.Lease, w.pool.Now().Sub(claimed), w.subjectDetail()))
@@ -162,12 +245,11 @@ func (w *work) claim(ctx context.Context) end {
 		return done{fencepost.ReasonNone}
 	case fencepost.BindingConflict:
 		w.pool.Alerts.Raise(Alert{Code: AlertLedgerCorrupt, Subject: string(w.delivery.ID()), Reason: fencepost.ReasonBindingConflict})
-		return dropped{fencepost.ReasonBindingConflict}
+		return dropped{why: fencepost.ReasonBindingConflict}
 	case fencepost.Full:
-		w.pool.Alerts.Raise(Alert{Code: AlertLedgerCapacity, Subject: string(w.gate.Name), Reason: fencepost.ReasonFull})
-		return later{why: fencepost.ReasonFull}
+		return later{why: fencepost.ReasonFull, untold: "claim"}
 	case fencepost.Expired:
-		return dropped{fencepost.ReasonExpired}
+		return dropped{why: fencepost.ReasonExpired}
 	}
 	return w.ledgerFailed(ctx, "claim", fmt.Errorf("unknown answer %T", answer))
 }
@@ -194,13 +276,7 @@ const minBusy = 100 * time.Millisecond
 // ledgerFailed is an answer that is not known: nothing is owned, and a later
 // claim tells what is so.
 func (w *work) ledgerFailed(ctx context.Context, op string, err error) end {
-	r := reasonOf(ctx, err)
-	switch r {
-	case fencepost.ReasonCorrupt, fencepost.ReasonPoisoned, fencepost.ReasonParameters:
-		w.pool.Alerts.Raise(Alert{Code: AlertLedgerCorrupt, Subject: string(w.delivery.ID()), Reason: r})
-	}
-	w.pool.log(ctx, "ledger "+op, w.delivery.ID(), err)
-	return later{why: r}
+	return stuck(ctx, "ledger "+op, err)
 }
 
 // reasonOf is the public reason of an error, or that of the end of ctx where

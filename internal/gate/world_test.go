@@ -261,13 +261,21 @@ type mortality struct {
 	only   string // counts calls of this name alone, where set
 	// survives makes the one call fail and leaves the process alive.
 	survives bool
-	died     string // the call at which it did
+	// fails, where set, makes calls fail before their effect.
+	fails func(name string) error
+	died  string // the call at which it did
 }
 
 func (m *mortality) dead() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.gone
+}
+
+func (m *mortality) failWith(fails func(name string) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fails = fails
 }
 
 func (m *mortality) kill() {
@@ -292,6 +300,12 @@ func call[T any](m *mortality, name string, do func() (T, error)) (T, error) {
 	if m.gone {
 		m.mu.Unlock()
 		return zero, errDead
+	}
+	if m.fails != nil {
+		if err := m.fails(name); err != nil {
+			m.mu.Unlock()
+			return zero, err
+		}
 	}
 	dies := false
 	if m.only == "" || m.only == name {
@@ -347,6 +361,7 @@ type provider struct {
 	onFetch   func(r gitfetch.Request) error
 	inRefresh func(ctx context.Context)
 	anyHead   bool // every head is its request's
+	unwanted  bool // no event is let in any more
 	altered   bool // git's parents differ from the API's
 }
 
@@ -379,7 +394,10 @@ func (p *provider) Admit(_ fencepost.Headers, body []byte) (gate.Subject, error)
 	if len(fields) < 2 {
 		return gate.Subject{}, &fencepost.Error{Op: "admit", Reason: fencepost.ReasonMalformed}
 	}
-	if fields[1] == "unwanted" {
+	p.mu.Lock()
+	unwanted := p.unwanted
+	p.mu.Unlock()
+	if unwanted || fields[1] == "unwanted" {
 		return gate.Subject{}, &fencepost.Error{Op: "admit", Reason: fencepost.ReasonEventNotHandled}
 	}
 	_, err := fmt.Sscan(fields[0], &number)
@@ -521,6 +539,12 @@ func (t *trust) Trusts(a fencepost.AnchorID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.anchors[a]
+}
+
+func (t *trust) add(a fencepost.AnchorID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.anchors[a] = true
 }
 
 func (t *trust) revoke(a fencepost.AnchorID) {
