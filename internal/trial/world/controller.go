@@ -35,6 +35,8 @@ var ErrController = errors.New("controller")
 type Controller struct {
 	// Log is the file that the process's output is appended to.
 	Log string
+	// HookURL is where it takes webhooks.
+	HookURL string
 
 	binary, config string
 	args           []string

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/template"
 	"time"
 
@@ -70,6 +71,8 @@ type World struct {
 	Repository *forgesim.Repository
 	Checks     *forgesim.Repository
 	Controller *Controller
+	// beside are further controllers over the same data directory.
+	beside []*Controller
 	// Secret signs webhooks. HookURL is where they go, OpsURL the root of the
 	// operations listener.
 	Secret, HookURL, OpsURL string
@@ -121,11 +124,44 @@ func New(ctx context.Context, config Config) (_ *World, err error) {
 	if err := w.configure(hook, ops, installation.ID()); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
-	w.Controller = &Controller{
-		Log: filepath.Join(w.Dir, "serve.log"), binary: w.Binary, config: w.ConfigFile, args: w.Args,
-		ready: w.OpsURL + "/readyz", client: w.Client, now: w.Now,
-	}
+	w.Controller = w.controller(filepath.Join(w.Dir, "serve.log"), w.ConfigFile, w.HookURL, w.OpsURL)
 	return w, nil
+}
+
+func (w *World) controller(log, config, hookURL, opsURL string) *Controller {
+	return &Controller{
+		Log: log, HookURL: hookURL, binary: w.Binary, config: config, args: w.Args,
+		ready: opsURL + "/readyz", client: w.Client, now: w.Now,
+	}
+}
+
+// Beside makes one more controller over the same data directory, with ports
+// of its own, which is not started yet. [World.Close] stops it.
+func (w *World) Beside(ctx context.Context) (*Controller, error) {
+	hook, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(w.ConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	place := strings.NewReplacer(
+		"\nlisten: "+strings.TrimSuffix(strings.TrimPrefix(w.HookURL, "http://"), "/hooks/"+Gate), "\nlisten: "+hook,
+		"\nops_listen: "+strings.TrimPrefix(w.OpsURL, "http://"), "\nops_listen: "+ops,
+	)
+	name := filepath.Join(w.Dir, fmt.Sprintf("fencepost-%d.yaml", len(w.beside)+2))
+	if err := os.WriteFile(name, []byte(place.Replace(string(text))), 0o600); err != nil {
+		return nil, err
+	}
+	log := filepath.Join(w.Dir, fmt.Sprintf("serve-%d.log", len(w.beside)+2))
+	c := w.controller(log, name, "http://"+hook+"/hooks/"+Gate, "http://"+ops)
+	w.beside = append(w.beside, c)
+	return c, nil
 }
 
 // Close stops the controller and the forge. The directory stays.
@@ -133,6 +169,9 @@ func (w *World) Close() error {
 	var errs []error
 	if w.Controller != nil {
 		errs = append(errs, w.Controller.Stop())
+	}
+	for _, c := range w.beside {
+		errs = append(errs, c.Stop())
 	}
 	if w.Server != nil {
 		errs = append(errs, w.Server.Close())
