@@ -71,6 +71,8 @@ type App struct {
 	ops     *ops.Server
 
 	listener, opsListener net.Listener
+	// recent is what the operations page showed last.
+	recent digest
 	// Refreshed by upkeep, read by metrics.
 	ledgerRows, artifactSize gauge
 	// closers are what Close closes, the last opened first.

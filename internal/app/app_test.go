@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/durable"
+	"github.com/fencepost/fencepost/internal/receipt"
 	"github.com/fencepost/fencepost/webhook"
 )
 
@@ -123,4 +124,40 @@ func TestAFailedSyncEndsTheController(t *testing.T) {
 	if log := s.log.String(); !strings.Contains(log, "alert raised") || !strings.Contains(log, "reason=ledger_corrupt") {
 		t.Errorf("the log tells of no alert:\n%s", log)
 	}
+}
+
+// Many who look at the operations page cost as much as one.
+func TestRecentDeliveriesAreReadOncePerMoment(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	now := time.Now()
+	s.Now = func() time.Time { return now }
+	write := func(n byte) {
+		err := s.receipts.Append(t.Context(), receipt.Event{
+			At: now, Kind: receipt.Received, Delivery: fencepost.DeliveryKey{0: n}.ID(), Gate: "docs",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(limit, want int) {
+		t.Helper()
+		rows, err := s.RecentDeliveries(t.Context(), limit)
+		if err != nil || len(rows) != want {
+			t.Errorf("%d rows, %v, want %d", len(rows), err, want)
+		}
+	}
+	ask(10, 0)
+	write(1)
+	write(2)
+	// What it was a moment ago; but not to another question.
+	ask(10, 0)
+	ask(1, 1)
+	now = now.Add(keepRecent - 1)
+	ask(1, 1)
+	now = now.Add(1)
+	ask(10, 2)
+	write(3)
+	now = now.Add(keepRecent)
+	ask(10, 3)
 }

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -235,8 +237,35 @@ func (a *App) alertmanager(to *url.URL) *alert.Alertmanager {
 	})
 }
 
+// keepRecent is how long an answer about deliveries stands for further askers.
+const keepRecent = time.Second
+
+// A digest is the newest deliveries as they were a moment ago, so that many
+// askers cost as much as one. Its zero value is ready.
+type digest struct {
+	mu sync.Mutex
+	// Guarded by mu, which is held while the journal is read:
+	rows  []ops.DeliveryRow
+	limit int
+	at    time.Time
+}
+
 // RecentDeliveries implements [ops.Deliveries].
 func (a *App) RecentDeliveries(ctx context.Context, limit int) ([]ops.DeliveryRow, error) {
+	d := &a.recent
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at.IsZero() || d.limit != limit || a.Now().Sub(d.at) >= keepRecent {
+		rows, err := a.readRecent(ctx, limit)
+		if err != nil {
+			return nil, err
+		}
+		d.rows, d.limit, d.at = rows, limit, a.Now()
+	}
+	return slices.Clone(d.rows), nil
+}
+
+func (a *App) readRecent(ctx context.Context, limit int) ([]ops.DeliveryRow, error) {
 	list, _, err := receipt.List(ctx, a.sub("receipts"), receipt.Filter{Limit: limit})
 	if err != nil {
 		return nil, err

@@ -208,6 +208,8 @@ type segment struct {
 	name  string
 	birth time.Time
 	size  int64
+	// last is the time of the last event, where that was looked for.
+	last time.Time
 }
 
 // list returns the segments, oldest first.
@@ -225,7 +227,7 @@ func list(fsys durable.FS) ([]segment, error) {
 		if err != nil {
 			continue
 		}
-		segments = append(segments, segment{info.Name, time.Unix(0, nanos), info.Size})
+		segments = append(segments, segment{name: info.Name, birth: time.Unix(0, nanos), size: info.Size})
 	}
 	return segments, nil
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -82,35 +84,137 @@ const (
 	DetailEvidence   = "evidence"
 )
 
+// lateness bounds how much later than its own time an event is written: that
+// of a receipt is when the request came, and its line is written when it is
+// recorded.
+const lateness = time.Minute
+
 // List returns the deliveries that f chooses, newest first, and the places
-// that could not be read. It needs no [Journal] and disturbs no writer.
+// that could not be read. It needs no [Journal] and disturbs no writer. It
+// reads no more segments than hold what it returns.
 func List(ctx context.Context, fsys durable.FS, f Filter) ([]Summary, []Damage, error) {
-	byID := map[fencepost.DeliveryID]*Summary{}
-	damages, err := scan(ctx, fsys, func(e Event) {
-		s, ok := byID[e.Delivery]
-		if !ok {
-			s = &Summary{Delivery: e.Delivery, Received: e.At}
-			byID[e.Delivery] = s
-		}
-		s.add(e)
-	})
+	if f.Limit <= 0 {
+		f.Limit = DefaultLimit
+	}
+	segments, err := list(fsys)
 	if err != nil {
-		return nil, damages, fmt.Errorf("list deliveries: %w", err)
+		return nil, nil, fmt.Errorf("list deliveries: %w", err)
+	}
+	needed, whole, err := f.needs(ctx, fsys, segments)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list deliveries: %w", err)
+	}
+	byID := map[fencepost.DeliveryID]*Summary{}
+	var damages []Damage
+	for _, s := range needed {
+		found, err := scan(ctx, fsys, s, func(e Event) {
+			s, ok := byID[e.Delivery]
+			if !ok {
+				s = &Summary{Delivery: e.Delivery, Received: e.At}
+				byID[e.Delivery] = s
+			}
+			s.add(e)
+		})
+		damages = append(damages, found...)
+		if err != nil {
+			return nil, damages, fmt.Errorf("list deliveries: %w", err)
+		}
 	}
 	var chosen []Summary
-	for _, s := range byID {
-		if f.chooses(s) {
+	for id, s := range byID {
+		if f.chooses(s) && (whole == nil || whole[id]) {
 			chosen = append(chosen, *s)
 		}
 	}
 	slices.SortFunc(chosen, func(a, b Summary) int {
 		return cmp.Or(b.Received.Compare(a.Received), cmp.Compare(a.Delivery, b.Delivery))
 	})
-	limit := f.Limit
-	if limit <= 0 {
-		limit = DefaultLimit
+	return chosen[:min(f.Limit, len(chosen))], damages, nil
+}
+
+// needs finds the segments that hold the newest deliveries of the filter's
+// choice, in the order of segments, which is kept, and which deliveries have
+// nothing in any other; nil, if all segments are needed.
+func (f Filter) needs(ctx context.Context, fsys durable.FS, segments []segment) (needed []segment, whole map[fencepost.DeliveryID]bool, err error) {
+	byLast := slices.Clone(segments)
+	if err := lastFirst(fsys, byLast); err != nil {
+		return nil, nil, err
 	}
-	return chosen[:min(limit, len(chosen))], damages, nil
+	received := map[fencepost.DeliveryID]time.Time{}
+	for i := range len(byLast) - 1 {
+		// Damage is reported when the segment is read for its events.
+		if _, err := scan(ctx, fsys, byLast[i], func(e Event) {
+			if e.Kind == Received && f.chooses(&Summary{Gate: e.Gate, Route: e.Route, Received: e.At}) {
+				received[e.Delivery] = e.At
+			}
+		}); err != nil {
+			return nil, nil, err
+		}
+		// All that is in the others came before this.
+		before := byLast[i+1].last.Add(lateness)
+		if f.Since.After(before) || f.enough(received, before) {
+			whole = make(map[fencepost.DeliveryID]bool, len(received))
+			for id := range received {
+				whole[id] = true
+			}
+			for _, s := range segments {
+				if slices.ContainsFunc(byLast[:i+1], func(b segment) bool { return b.name == s.name }) {
+					needed = append(needed, s)
+				}
+			}
+			return needed, whole, nil
+		}
+	}
+	return segments, nil, nil
+}
+
+// enough reports whether as many deliveries as are asked for were received
+// after a time.
+func (f Filter) enough(received map[fencepost.DeliveryID]time.Time, before time.Time) bool {
+	n := 0
+	for _, at := range received {
+		if at.After(before) {
+			n++
+		}
+	}
+	return n >= f.Limit
+}
+
+// lastFirst orders segments by their last event, the latest first.
+func lastFirst(fsys durable.FS, segments []segment) error {
+	for i := range segments {
+		if err := segments[i].readLast(fsys); err != nil {
+			return err
+		}
+	}
+	slices.SortStableFunc(segments, func(a, b segment) int { return b.last.Compare(a.last) })
+	return nil
+}
+
+// readLast finds the time of the last event; that of its birth if there is
+// none. Of a segment that is gone by now nothing is left to read.
+func (s *segment) readLast(fsys durable.FS) (err error) {
+	s.last = s.birth
+	f, err := fsys.OpenFile(s.name, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	// A torn line after a whole one, and the end of the one before it.
+	tail := make([]byte, min(s.size, 3*MaxEventBytes))
+	n, err := f.ReadAt(tail, s.size-int64(len(tail)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	for line := range bytes.Lines(tail[:n]) {
+		if e, err := parseLine(bytes.TrimSuffix(line, []byte{'\n'})); err == nil && e.At.After(s.last) {
+			s.last = e.At
+		}
+	}
+	return nil
 }
 
 func (f Filter) chooses(s *Summary) bool {
@@ -149,13 +253,21 @@ func (s *Summary) add(e Event) {
 // that could not be read. Its error matches [ErrNotFound].
 func Show(ctx context.Context, fsys durable.FS, id fencepost.DeliveryID) (Receipt, []Damage, error) {
 	r := Receipt{Delivery: id}
-	damages, err := scan(ctx, fsys, func(e Event) {
-		if e.Delivery == id {
-			r.Events = append(r.Events, e)
-		}
-	})
+	segments, err := list(fsys)
 	if err != nil {
-		return Receipt{}, damages, fmt.Errorf("show %s: %w", id, err)
+		return Receipt{}, nil, fmt.Errorf("show %s: %w", id, err)
+	}
+	var damages []Damage
+	for _, s := range segments {
+		found, err := scan(ctx, fsys, s, func(e Event) {
+			if e.Delivery == id {
+				r.Events = append(r.Events, e)
+			}
+		})
+		damages = append(damages, found...)
+		if err != nil {
+			return Receipt{}, damages, fmt.Errorf("show %s: %w", id, err)
+		}
 	}
 	if len(r.Events) == 0 {
 		return Receipt{}, damages, fmt.Errorf("show %s: %w", id, ErrNotFound)
@@ -164,27 +276,19 @@ func Show(ctx context.Context, fsys durable.FS, id fencepost.DeliveryID) (Receip
 	return r, damages, nil
 }
 
-// scan reads every segment, oldest first.
-func scan(ctx context.Context, fsys durable.FS, each func(Event)) ([]Damage, error) {
-	segments, err := list(fsys)
+// scan reads one segment, unless it was removed since it was listed.
+func scan(ctx context.Context, fsys durable.FS, s segment, each func(Event)) ([]Damage, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	data, err := durable.ReadFile(fsys, s.name, MaxSegmentBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	var damages []Damage
-	for _, s := range segments {
-		if err := context.Cause(ctx); err != nil {
-			return damages, err
-		}
-		data, err := durable.ReadFile(fsys, s.name, MaxSegmentBytes)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since it was listed
-		}
-		if err != nil {
-			return damages, err
-		}
-		damages = append(damages, scanSegment(s.name, data, each)...)
-	}
-	return damages, nil
+	return scanSegment(s.name, data, each), nil
 }
 
 func scanSegment(name string, data []byte, each func(Event)) []Damage {

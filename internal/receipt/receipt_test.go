@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +124,79 @@ func TestListChooses(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+// A full journal is 256 MiB, and a page that shows the newest few must not
+// read it. What it shows is the same as if it had.
+func TestListReadsNoMoreSegmentsThanItNeeds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fsys, c := durable.OS(dir), &clock{noon}
+	// One writer lives all along, in one segment, and ends what is old.
+	idle := open(t, fsys, Limits{}, c)
+	const deliveries = 60
+	byID := func(n int) fencepost.DeliveryID {
+		return fencepost.DeliveryKey{0: byte(n), 1: byte(n >> 8), 31: 1}.ID()
+	}
+	event := func(n, minutes int, kind Kind) Event {
+		return Event{At: noon.Add(time.Duration(minutes) * time.Minute), Delivery: byID(n), Kind: kind, Gate: fmt.Sprintf("gate%d", n%2)}
+	}
+	busy := open(t, fsys, Limits{SegmentBytes: 1500}, c)
+	for n := range deliveries {
+		c.t = noon.Add(time.Duration(5*n) * time.Minute)
+		appendAll(t, busy, event(n, 5*n, Received), event(n, 5*n+1, Claimed))
+		if n >= 2 {
+			// Its end comes when others have come meanwhile.
+			appendAll(t, busy, event(n-2, 5*n+2, Ended))
+		}
+		if n == deliveries/2 {
+			appendAll(t, idle, event(3, 5*n+2, Replayed))
+		}
+	}
+	everything, _, err := List(t.Context(), fsys, Filter{Limit: 2 * deliveries})
+	if err != nil || len(everything) != deliveries {
+		t.Fatalf("%d deliveries, %v, want %d", len(everything), err, deliveries)
+	}
+	segments, err := list(fsys)
+	if err != nil || len(segments) < 10 {
+		t.Fatalf("%d segments, %v; want more", len(segments), err)
+	}
+	for name, f := range map[string]Filter{
+		"newest":      {Limit: 5},
+		"of one gate": {Limit: 5, Gate: "gate1"},
+		"since":       {Limit: deliveries, Since: noon.Add(5 * 50 * time.Minute)},
+	} {
+		var want []Summary
+		for _, s := range everything {
+			if f.chooses(&s) && len(want) < f.Limit {
+				want = append(want, s)
+			}
+		}
+		reads := &opens{FS: fsys}
+		got, _, err := List(t.Context(), reads, f)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+		// Each is opened for its end, and what is needed twice more.
+		if most := 2 * len(segments); reads.n > most {
+			t.Errorf("%s: %d opens of %d segments, want at most %d", name, reads.n, len(segments), most)
+		}
+		t.Logf("%s: %d opens of %d segments", name, reads.n, len(segments))
+	}
+	if got, _, err := List(t.Context(), fsys, Filter{Gate: "nowhere"}); err != nil || len(got) != 0 {
+		t.Errorf("of no gate: %v, %v", got, err)
+	}
+}
+
+// opens counts files that are opened.
+type opens struct {
+	durable.FS
+	n int
+}
+
+func (o *opens) OpenFile(name string, flag int, perm fs.FileMode) (durable.File, error) {
+	o.n++
+	return o.FS.OpenFile(name, flag, perm)
 }
 
 func TestUnknownDeliveryIsNotFound(t *testing.T) {
