@@ -26,6 +26,7 @@ type scripted struct {
 	draining             time.Duration
 	drainErr, releaseErr error
 	prepareErr           error
+	alteredErr           error
 
 	dir    string
 	end    chan ending
@@ -103,7 +104,7 @@ func (s *scripted) drain() error {
 
 func (s *scripted) unaltered() error {
 	s.note("unaltered")
-	return nil
+	return s.alteredErr
 }
 
 func (s *scripted) outputs() outputs {
@@ -171,6 +172,7 @@ func TestOutcomeOfEachEnding(t *testing.T) {
 		took      time.Duration
 	}{
 		"pass":                  {scripted{after: time.Second, how: exited(0)}, forEver, 0, fencepost.ReasonNone, nil, time.Second},
+		"program altered":       {scripted{after: time.Second, how: exited(0), alteredErr: ErrTampered}, forEver, 0, fencepost.ReasonRuntimeTampered, ErrTampered, time.Second},
 		"exit disagrees":        {scripted{after: time.Second, how: exited(1)}, forEver, 0, fencepost.ReasonMismatch, ErrOutput, time.Second},
 		"wall limit":            {scripted{}, forEver, 0, fencepost.ReasonTimeout, ErrWall, 90 * time.Second},
 		"drain takes a second":  {scripted{after: time.Second, how: exited(0), draining: time.Second}, forEver, 0, fencepost.ReasonNone, nil, 2 * time.Second},
