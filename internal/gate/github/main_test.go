@@ -105,10 +105,15 @@ func observer(t *testing.T) forgesim.Observer {
 
 func (b *bench) newLane(limits github.Limits) *github.Lane {
 	b.t.Helper()
+	return b.newLaneOver(b.forge.RoundTripper(), limits)
+}
+
+func (b *bench) newLaneOver(transport http.RoundTripper, limits github.Limits) *github.Lane {
+	b.t.Helper()
 	client, err := github.NewClient(github.ClientConfig{
 		API: parseURL(b.t, "http://forge.invalid/api/v3"), AllowHTTP: true,
 		App:       github.App{ID: b.forge.App().ID(), Installation: b.inst.ID(), Key: keyOf(pkcs1(appKey()))},
-		Transport: b.forge.RoundTripper(), Limits: limits, Now: time.Now,
+		Transport: transport, Limits: limits, Now: time.Now,
 	})
 	must(b.t, err)
 	lane, err := github.NewLane(client, github.LaneConfig{

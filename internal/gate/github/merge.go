@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/gate"
 )
@@ -59,24 +61,24 @@ type merge struct {
 	parents []fencepost.CommitID
 }
 
-// findMerge asks for the request, the tip of its base and its test merge until
-// they belong together, or the limit is reached. Only asking for the request
-// makes GitHub refresh the test merge, and "mergeable": null means that it has
-// begun to. contracts/github.md §8, traps 2 and 3
-func (l *Lane) findMerge(ctx context.Context, name string, s gate.Subject) (merge, error) {
+// settled looks at the request until it, the tip of its base and its test merge
+// belong together, or the limit is reached. Only asking for the request makes
+// GitHub refresh the test merge, and "mergeable": null means that it has begun
+// to. contracts/github.md §8, traps 2 and 3
+func (l *Lane) settled(ctx context.Context, name string, s gate.Subject) (reading, error) {
 	const op = "find test merge"
 	limits := l.client.limits
 	wait := limits.VisiblePause
 	for waited := time.Duration(0); ; waited, wait = waited+wait, min(2*wait, maxVisiblePause) {
-		m, err := l.lookForMerge(ctx, name, s)
+		r, err := l.look(ctx, name, s)
 		if err == nil || !isUnsettled(err) {
-			return m, err
+			return r, err
 		}
 		if waited >= limits.NotYetVisible {
-			return merge{}, &fencepost.Error{Op: op, Reason: fencepost.ReasonProvider, Err: err}
+			return reading{}, &fencepost.Error{Op: op, Reason: fencepost.ReasonProvider, Err: err}
 		}
 		if err := pause(ctx, wait); err != nil {
-			return merge{}, transportError(call{op: op, method: http.MethodGet}, err)
+			return reading{}, transportError(call{op: op, method: http.MethodGet}, err)
 		}
 	}
 }
@@ -92,42 +94,76 @@ func isUnsettled(err error) bool {
 	return ok
 }
 
-func (l *Lane) lookForMerge(ctx context.Context, name string, s gate.Subject) (merge, error) {
+// A naming is which commits a request and its base name.
+type naming struct {
+	// ended is why the request is not what the event said any more, or none.
+	ended fencepost.Reason
+	tip   fencepost.CommitID
+	// candidate is zero where the merge has conflicts.
+	candidate fencepost.CommitID
+}
+
+// named asks for the request and for the tip of its base at once. That the two
+// are of one moment is not believed: [Lane.readMerge] holds the test merge
+// against the tip.
+func (l *Lane) named(ctx context.Context, name string, s gate.Subject) (naming, error) {
+	aside, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var tip fencepost.CommitID
+	var base errgroup.Group
+	base.Go(func() (err error) {
+		tip, err = l.tip(aside, name)
+		return err
+	})
 	pr, err := l.pull(ctx, name, s.Number)
-	if err != nil {
-		return merge{}, err
+	why := pr.ended(s, l.branch)
+	if err != nil || why != fencepost.ReasonNone {
+		cancel()
+		_ = base.Wait() // the tip says nothing of a request that has ended
+		return naming{ended: why}, err
 	}
-	if why := pr.ended(s, l.branch); why != fencepost.ReasonNone {
-		return merge{state: why, ended: true}, nil
-	}
-	tip, err := l.tip(ctx, name)
-	if err != nil {
-		return merge{}, err
-	}
-	base, _, err := l.commit(ctx, name, tip)
-	if err != nil {
-		return merge{}, err
+	if err := base.Wait(); err != nil {
+		return naming{}, err
 	}
 	switch {
 	case pr.Mergeable == nil:
-		return merge{}, unsettledError("GitHub has not tried the merge yet")
+		return naming{}, unsettledError("GitHub has not tried the merge yet")
 	case !*pr.Mergeable:
-		return merge{state: fencepost.ReasonNotMergeable, base: base}, nil
+		return naming{tip: tip}, nil
 	case pr.MergeCommitSHA == nil:
-		return merge{}, providerError("get pull request", "mergeable, but without merge_commit_sha")
+		return naming{}, providerError("get pull request", "mergeable, but without merge_commit_sha")
 	}
-	id, err := fencepost.ParseCommitID(*pr.MergeCommitSHA)
+	candidate, err := fencepost.ParseCommitID(*pr.MergeCommitSHA)
 	if err != nil {
-		return merge{}, providerError("get pull request", "merge_commit_sha is not an object id")
+		return naming{}, providerError("get pull request", "merge_commit_sha is not an object id")
 	}
-	candidate, parents, err := l.commit(ctx, name, id)
-	if err != nil {
+	return naming{tip: tip, candidate: candidate}, nil
+}
+
+// readMerge reads the base's and the test merge's commit, and holds them
+// against each other.
+func (l *Lane) readMerge(ctx context.Context, name string, s gate.Subject, n naming) (merge, error) {
+	var m merge
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		m.base, _, err = l.commit(ctx, name, n.tip)
+		return err
+	})
+	if n.candidate.IsZero() {
+		m.state = fencepost.ReasonNotMergeable
+	} else {
+		g.Go(func() (err error) {
+			m.candidate, m.parents, err = l.commit(ctx, name, n.candidate)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return merge{}, err
 	}
-	if !sameSet(parents, base.ID, s.Head) {
+	if m.state == fencepost.ReasonNone && !sameSet(m.parents, m.base.ID, s.Head) {
 		return merge{}, unsettledError("the test merge is of another base or head")
 	}
-	return merge{base: base, candidate: candidate, parents: parents}, nil
+	return m, nil
 }
 
 // sameSet reports whether got holds exactly a and b, in either order.

@@ -22,29 +22,47 @@ type reading struct {
 }
 
 // Refresh implements [gate.Refresher]. Order: whose repository, then the
-// request with its base and test merge, then what judges it.
+// request beside the tip of its base, then all that those two name, side by
+// side.
 func (l *Lane) Refresh(ctx context.Context, s gate.Subject) (gate.Snapshot, error) {
 	name, err := l.repository(ctx)
 	if err != nil {
 		return gate.Snapshot{}, err
 	}
-	m, err := l.findMerge(ctx, name, s)
+	r, err := l.settled(ctx, name, s)
 	if err != nil {
 		return gate.Snapshot{}, err
 	}
-	if m.ended {
-		return gate.Snapshot{State: m.state, Repository: name}, nil
-	}
-	r := reading{repository: name, subject: s, merge: m}
-	if err := l.readRest(ctx, &r); err != nil {
-		return gate.Snapshot{}, err
+	if r.merge.ended {
+		return gate.Snapshot{State: r.merge.state, Repository: name}, nil
 	}
 	return l.snapshot(r), nil
 }
 
-// readRest reads what does not depend on each other side by side.
-func (l *Lane) readRest(ctx context.Context, r *reading) error {
-	g, ctx := errgroup.WithContext(ctx)
+// look reads a request and what belongs to it once. What the merge comes to
+// goes before any failure of the rest: while it is unsettled, the rest is of
+// another one.
+func (l *Lane) look(ctx context.Context, name string, s gate.Subject) (reading, error) {
+	r := reading{repository: name, subject: s}
+	named, err := l.named(ctx, name, s)
+	if err != nil || named.ended != fencepost.ReasonNone {
+		r.merge = merge{state: named.ended, ended: true}
+		return r, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	rest, restCtx := errgroup.WithContext(ctx)
+	l.readRest(restCtx, rest, &r, named.candidate)
+	if r.merge, err = l.readMerge(ctx, name, s, named); err != nil {
+		cancel()
+		_ = rest.Wait() // it was cut off, and of a merge that is not taken
+		return reading{}, err
+	}
+	return r, rest.Wait()
+}
+
+// readRest reads what judges the request: at most six requests at a time.
+func (l *Lane) readRest(ctx context.Context, g *errgroup.Group, r *reading, candidate fencepost.CommitID) {
 	g.Go(func() (err error) {
 		r.head, _, err = l.commit(ctx, r.repository, r.subject.Head)
 		if isUnsettled(err) {
@@ -60,15 +78,14 @@ func (l *Lane) readRest(ctx context.Context, r *reading) error {
 		r.onHead, err = l.foreign(ctx, r.repository, r.subject.Head, true)
 		return err
 	})
-	if !r.merge.candidate.ID.IsZero() {
+	if !candidate.IsZero() {
 		// What stands on the test merge decides alone: trap 6. We never post
 		// there, so nothing of that name may.
 		g.Go(func() (err error) {
-			r.onCandidate, err = l.foreign(ctx, r.repository, r.merge.candidate.ID, false)
+			r.onCandidate, err = l.foreign(ctx, r.repository, candidate, false)
 			return err
 		})
 	}
-	return g.Wait()
 }
 
 // state is the first thing that keeps the gate from being judged.
