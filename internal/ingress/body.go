@@ -167,15 +167,21 @@ func (s *Server) discard(w http.ResponseWriter, r *http.Request) bool {
 	if r.ContentLength == 0 {
 		return true
 	}
-	if r.Header.Get("Expect") == "" && r.ContentLength <= discardBytes {
-		watch := newWatch(w, 0, &s.cfg)
-		_, err := io.CopyN(io.Discard, r.Body, discardBytes)
-		if watch.stop() && err == io.EOF {
-			return true
+	watch := newWatch(w, 0, &s.cfg)
+	if r.Header.Get("Expect") != "" {
+		// net/http would wait for what the client has no word to send.
+		watch.expire()
+		watch.stop()
+		return false
+	}
+	if r.ContentLength <= discardBytes {
+		if _, err := io.CopyN(io.Discard, r.Body, discardBytes); err == io.EOF {
+			return watch.stop()
 		}
 	}
-	// net/http reads on before it closes: it shall not wait for the client.
-	_ = http.NewResponseController(w).SetReadDeadline(longAgo)
+	// The watch stays: once the answer is out, net/http reads a little more
+	// and lingers, so that the client sees the answer and not a reset.
+	watch.next()
 	return false
 }
 

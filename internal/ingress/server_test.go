@@ -127,7 +127,7 @@ func TestReloadUnderLoadDropsNothing(t *testing.T) {
 	}
 	w.Swap(newTable())
 	address := live(t, w)
-	const requests = 3000
+	const requests = 1500
 	ended := make(chan struct{})
 	var result loadgen.Result
 	go func() {

@@ -410,9 +410,9 @@ func TestLargeBodiesLeaveRoomForOrdinaryOnes(t *testing.T) {
 	const mib = 1 << 20
 	err := bubble(t, ingress.Config{MaxBody: 8 * mib, BodyMemory: 16 * mib, MaxConnections: 100}, func(w *world, p *pipes, _ func()) {
 		var slow []net.Conn
+		head, _ := w.docs(t, strings.Repeat(" ", 8*mib)).wire()
 		for range 20 {
 			conn := p.dial()
-			head, _ := w.docs(t, strings.Repeat(" ", 8*mib)).wire()
 			if _, err := io.WriteString(conn, head); err != nil {
 				t.Fatal(err)
 			}
