@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -59,6 +61,10 @@ func (c *Controller) Start(ctx context.Context) (time.Duration, error) {
 	}
 	// The process has its own copy of the descriptor.
 	defer log.Close()
+	info, err := log.Stat()
+	if err != nil {
+		return 0, err
+	}
 	cmd := exec.CommandContext(ctx, c.binary, append([]string{"serve", "--config", c.config}, c.args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -71,7 +77,7 @@ func (c *Controller) Start(ctx context.Context) (time.Duration, error) {
 	// Owned by this Controller: Kill, Stop or waitReady receive from done.
 	go func() { done <- cmd.Wait() }()
 	if err := c.waitReady(ctx); err != nil {
-		return 0, fmt.Errorf("%w; its log is %s", err, c.Log)
+		return 0, fmt.Errorf("%w%s; its log is %s", err, c.lastWords(info.Size()), c.Log)
 	}
 	return c.now().Sub(began), nil
 }
@@ -94,6 +100,45 @@ func (c *Controller) waitReady(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// tailBytes bounds how much of the end of a log is looked at.
+const tailBytes = 8 << 10
+
+// lastWords is the last line that was logged after an offset, to be put behind
+// an error: the log itself may be removed before anyone reads it.
+func (c *Controller) lastWords(after int64) string {
+	f, err := os.Open(c.Log)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	from := max(after, info.Size()-tailBytes)
+	tail, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
+	if err != nil {
+		return ""
+	}
+	text := strings.TrimSpace(string(tail))
+	if line := text[strings.LastIndexByte(text, '\n')+1:]; line != "" {
+		return ": " + saying(line)
+	}
+	return ""
+}
+
+// saying is what a line of a log says: message and reason of a structured one.
+func saying(line string) string {
+	var entry struct{ Msg, Reason string }
+	if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Msg == "" {
+		return line
+	}
+	if entry.Reason == "" {
+		return entry.Msg
+	}
+	return entry.Msg + ": " + entry.Reason
 }
 
 func (c *Controller) isReady(ctx context.Context) bool {
