@@ -82,6 +82,7 @@ func (a *App) client(known map[string]*github.Client, g config.Gate) (*github.Cl
 	if err != nil {
 		return nil, fmt.Errorf("gates.%s: %w", g.Route, err)
 	}
+	a.opened(func() error { c.Close(); return nil })
 	known[id] = c
 	return c, nil
 }

@@ -62,6 +62,17 @@ func (q *queue) len() int {
 	return len(q.entries)
 }
 
+// keys are of all that was ever recorded, in order.
+func (q *queue) keys() []fencepost.DeliveryKey {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var keys []fencepost.DeliveryKey
+	for _, t := range q.order {
+		keys = append(keys, t.Key)
+	}
+	return keys
+}
+
 func (q *queue) left() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()

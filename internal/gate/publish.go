@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -145,11 +146,13 @@ func (p *publication) show(ctx context.Context) (outcome fencepost.Reason, err e
 	if err != nil || v.Evaluation != p.staged.Evaluation() || v.Subject != p.subject {
 		return "", &fencepost.Error{Op: "inspect", Reason: fencepost.ReasonCorrupt, Err: err}
 	}
+	moved, cancel := p.readGate(ctx, v)
+	defer cancel()
 	found, lookErr := p.lookUp(ctx)
 	switch {
 	case fencepost.ReasonOf(lookErr) == fencepost.ReasonPublishConflict:
 		// Nothing is written any more; it is over once the gate has moved on.
-		if moved, err := p.moved(ctx, v); err == nil && moved {
+		if moved, err := moved(); err == nil && moved {
 			return fencepost.ReasonSuperseded, nil
 		}
 		return "", lookErr
@@ -161,7 +164,7 @@ func (p *publication) show(ctx context.Context) (outcome fencepost.Reason, err e
 		// The provider took it, and nothing may be written again.
 		return "", errorf("look up", fencepost.ReasonPublishConflict, "what was published is not shown any more")
 	}
-	if moved, err := p.moved(ctx, v); err != nil || moved {
+	if moved, err := moved(); err != nil || moved {
 		return fencepost.ReasonSuperseded, err
 	}
 	if lookErr != nil {
@@ -191,6 +194,24 @@ func (p *publication) lookUp(ctx context.Context) (found bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// readGate gives what tells whether the gate has moved. A first attempt reads
+// that right away, while it looks up what is shown: neither needs the other.
+// Later ones most likely find their document, and read only once they did not,
+// which may be a while. cancel ends the reading and waits for its end.
+func (p *publication) readGate(ctx context.Context, v Verdict) (moved func() (bool, error), cancel func()) {
+	if !p.note.Sent.IsZero() {
+		return func() (bool, error) { return p.moved(ctx, v) }, func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	read := sync.OnceValues(func() (bool, error) { return p.moved(ctx, v) })
+	var reading sync.WaitGroup
+	reading.Go(func() { _, _ = read() }) // the one who asks gets the same
+	return read, func() {
+		stop()
+		reading.Wait()
+	}
 }
 
 // moved reads the gate again and reports whether it is provably another one

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -402,5 +403,51 @@ func TestNothingIsRememberedOfWhatIsDone(t *testing.T) {
 		if note := w.note(key); note != (gate.Note{}) {
 			t.Errorf("note %+v", note)
 		}
+	})
+}
+
+// TestOurOwnShareIsNoWait: by the bubble's clock, all that passes from receipt
+// to result is the provider's own time, and of that no more than is needed.
+func TestOurOwnShareIsNoWait(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.provider.far = time.Second
+		start := time.Now()
+		w.deliver(7, w.provider.head.ID)
+		p := w.start(nil)
+		var took time.Duration
+		for took < time.Minute && w.queue.len() > 0 {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			took = time.Since(start)
+		}
+		p.end(t)
+		w.wantRuns("success")
+		// Two refreshes, a third one beside the look-up, and the write.
+		if want := 4 * w.provider.far; took < want || took > want+time.Millisecond {
+			t.Errorf("took %v, want %v", took, want)
+		}
+	})
+}
+
+func TestALookUpThatFindsLeavesNoReadingBehind(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.deliver(7, w.provider.head.ID)
+		w.killAt("stage", false)
+		// As if an earlier process had written it and lost its note.
+		row, _, err := w.ledger.Lookup(t.Context(), w.queue.keys()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.provider.Create(t.Context(), row.Publication.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		w.provider.set(func(p *provider) {
+			p.onRefresh = func(int) error { return reasonError(fencepost.ReasonProvider) }
+		})
+		w.run()
+		w.wantRuns("success")
+		w.wantEnd(gate.KindEnded, fencepost.ReasonNone)
 	})
 }

@@ -48,7 +48,7 @@ type world struct {
 	trust    *trust
 	limits   gate.Limits
 	plan     gate.Plan
-	logs     *bytes.Buffer
+	logs     *lockedBuffer
 }
 
 // inWorld runs a test in a bubble.
@@ -61,7 +61,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{
 		t: t, disk: crashfs.New(crashfs.Options{}), provider: newProvider(), queue: newQueue(),
 		program: &program{pass: true}, store: &store{}, journal: &journal{}, alerts: &alerts{open: map[string]gate.Alert{}},
-		trust: &trust{anchors: map[fencepost.AnchorID]bool{"a": true}}, logs: &bytes.Buffer{},
+		trust: &trust{anchors: map[fencepost.AnchorID]bool{"a": true}}, logs: &lockedBuffer{},
 		limits: gate.Limits{Drain: time.Second},
 		plan: gate.Plan{
 			Action: gate.Source{URL: "https://forge.invalid/acme/checks.git"}, Commit: commitID("ac"),
@@ -113,7 +113,7 @@ func (w *world) start(fate *mortality) *process {
 		Fetcher: fetcher{w.provider, fate}, Runner: mortalRunner{fate, w.program}, Store: mortalStore{fate, w.store},
 		Notes: mortalNotes{fate, book}, Standings: mortalStandings{fate, book},
 		Journal: w.journal, Alerts: w.alerts, Now: time.Now, Limits: w.limits,
-		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: w.logs}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -331,15 +331,21 @@ func call[T any](m *mortality, name string, do func() (T, error)) (T, error) {
 	return v, err
 }
 
-type lockedWriter struct {
+type lockedBuffer struct {
 	mu sync.Mutex
-	w  *bytes.Buffer
+	b  bytes.Buffer // guarded by mu
 }
 
-func (w *lockedWriter) Write(p []byte) (int, error) {
+func (w *lockedBuffer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.w.Write(p)
+	return w.b.Write(p)
+}
+
+func (w *lockedBuffer) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
 }
 
 // A provider is a forge in a few lines: one request, its gate, and the results
@@ -362,7 +368,9 @@ type provider struct {
 	inRefresh func(ctx context.Context)
 	anyHead   bool // every head is its request's
 	unwanted  bool // no event is let in any more
-	altered   bool // git's parents differ from the API's
+	// far is how long each call takes. Not guarded: set before the start.
+	far     time.Duration
+	altered bool // git's parents differ from the API's
 }
 
 func newProvider() *provider {
@@ -406,6 +414,7 @@ func (p *provider) Admit(_ fencepost.Headers, body []byte) (gate.Subject, error)
 }
 
 func (p *provider) Refresh(ctx context.Context, s gate.Subject) (gate.Snapshot, error) {
+	time.Sleep(p.far)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refreshes++
@@ -455,6 +464,7 @@ func (p *provider) Inspect(document []byte) (v gate.Verdict, err error) {
 }
 
 func (p *provider) Find(_ context.Context, document []byte) (gate.Published, bool, error) {
+	time.Sleep(p.far)
 	v, err := p.Inspect(document)
 	if err != nil {
 		return gate.Published{}, false, err
@@ -486,6 +496,7 @@ func (p *provider) Find(_ context.Context, document []byte) (gate.Published, boo
 }
 
 func (p *provider) Create(_ context.Context, document []byte) (gate.Published, error) {
+	time.Sleep(p.far)
 	v, err := p.Inspect(document)
 	if err != nil {
 		return gate.Published{}, err

@@ -27,7 +27,8 @@ type ClientConfig struct {
 	AllowHTTP bool
 	// App is who we are.
 	App App
-	// Transport sends requests; nil is [http.DefaultTransport].
+	// Transport sends requests; nil is one of the client's own, like
+	// [http.DefaultTransport], that keeps the connections of a refresh open.
 	Transport http.RoundTripper
 	// UserAgent names us; default "fencepost".
 	UserAgent string
@@ -39,7 +40,7 @@ type ClientConfig struct {
 
 // A Client speaks as one installation of one App. All gates of an
 // installation share one, because GitHub counts by installation. It is safe
-// for concurrent use, and starts no goroutine.
+// for concurrent use, and starts no goroutine but those of its connections.
 type Client struct {
 	base   *url.URL
 	app    App
@@ -62,6 +63,9 @@ func NewClient(c ClientConfig) (*Client, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	if c.Transport == nil {
+		c.Transport = newTransport()
+	}
 	limits := c.Limits.withDefaults()
 	setDefault(&c.UserAgent, "fencepost")
 	base := *c.API
@@ -81,6 +85,23 @@ func NewClient(c ClientConfig) (*Client, error) {
 	client.wallet = &wallet{client: client, purses: map[grant]*purse{}}
 	return client, nil
 }
+
+// idleConnections is how many connections stay open for the next refresh,
+// which sends up to eight requests at once; over HTTP/2 one carries them all.
+const idleConnections = 16
+
+func newTransport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport // somebody's own
+	}
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = idleConnections
+	return t
+}
+
+// Close closes the connections that no request uses.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func (c ClientConfig) validate() error {
 	switch {
