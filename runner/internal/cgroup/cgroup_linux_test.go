@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -222,5 +223,56 @@ func TestKillEmptiesAGroup(t *testing.T) {
 	}
 	if err := Kill([]string{"/sys/fs/cgroup/none/such"}, 0); err != nil {
 		t.Errorf("kill in a group that is gone: %v", err)
+	}
+}
+
+// The controllers may be elsewhere, as on a host with both versions: being born
+// into a group, being found in it and being killed in it need none.
+func TestProcessIsBornIntoAGroupOfVersion2(t *testing.T) {
+	t.Parallel()
+	mounts, err := readMounts("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := readOwn("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, ok := mounts.unified(own[""])
+	if !ok {
+		t.Skip("no version 2 tree is mounted")
+	}
+	h := &Host{version: 2, parents: map[string]string{memory: parent, pids: parent}}
+	g, err := h.Create("test-born")
+	if err != nil {
+		t.Skipf("no group can be made: %v", err)
+	}
+	defer g.Remove(time.Second)
+	fd, ok := g.BirthFD()
+	if !ok || len(g.Doors()) != 0 || len(g.distinct()) != 1 {
+		t.Fatalf("group %+v", g)
+	}
+	cmd := exec.CommandContext(t.Context(), "/bin/sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		UseCgroupFD: true, CgroupFD: fd, Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := membersOf(g.distinct()[0]); err != nil || len(got) != 1 || got[0] != cmd.Process.Pid {
+		t.Errorf("members %v, %v, want %d", got, err, cmd.Process.Pid)
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.Kill(10 * time.Second) }()
+	if err := cmd.Wait(); err == nil {
+		t.Error("the member ended by itself")
+	}
+	if err := <-done; err != nil {
+		t.Errorf("kill: %v", err)
+	}
+	if err := g.Remove(time.Second); err != nil {
+		t.Errorf("remove: %v", err)
 	}
 }
