@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -90,14 +91,21 @@ func NewClient(c ClientConfig) (*Client, error) {
 // which sends up to eight requests at once; over HTTP/2 one carries them all.
 const idleConnections = 16
 
+// Bounds of a connection; a request has its own.
+const (
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 90 * time.Second
+)
+
 func newTransport() http.RoundTripper {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return http.DefaultTransport // somebody's own
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}
+	return &http.Transport{
+		// A controller behind an egress proxy is told so by its environment.
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout,
+		MaxIdleConns: 4 * idleConnections, MaxIdleConnsPerHost: idleConnections,
 	}
-	t = t.Clone()
-	t.MaxIdleConnsPerHost = idleConnections
-	return t
 }
 
 // Close closes the connections that no request uses.

@@ -118,9 +118,11 @@ func (c *Controller) lastWords(after int64) string {
 		return ""
 	}
 	from := max(after, info.Size()-tailBytes)
-	tail, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
-	if err != nil {
+	tail := make([]byte, max(0, info.Size()-from))
+	if n, err := f.ReadAt(tail, from); err != nil && !errors.Is(err, io.EOF) {
 		return ""
+	} else {
+		tail = tail[:n]
 	}
 	text := strings.TrimSpace(string(tail))
 	if line := text[strings.LastIndexByte(text, '\n')+1:]; line != "" {
