@@ -69,6 +69,7 @@ func openBackend(ctx context.Context, cfg Config, ws *workspace) (backend, error
 	b.namespaced = !needsPlain(missing)
 	b.nursery.attr = plain
 	if b.namespaced {
+		b.nursery.early = b.users != nil
 		b.nursery.attr = func() *syscall.SysProcAttr { return namespaces(b.users != nil) }
 	}
 	b.nursery.keepOne()
@@ -175,8 +176,11 @@ func (b *linuxBackend) trial(ctx context.Context) []Missing {
 		return []Missing{{ProtectionPrivateRoot, errors.Join(err, p.kill())}}
 	}
 	defer closeAll([]*os.File{nothing})
-	cfg := b.rootConfig(b.cfg.Limits, 0)
-	ready, err := p.prepare(ctx, &cfg, []*os.File{nothing}, []byte("{}"))
+	base, cfg := b.base(), b.runConfig(b.cfg.Limits)
+	var ready readyStage
+	if err = p.socket.send(base.Encode()); err == nil {
+		ready, err = p.prepare(ctx, &cfg, []*os.File{nothing}, []byte("{}"))
+	}
 	closeAll(ready.files)
 	if end := p.kill(); end != nil {
 		return []Missing{{ProtectionTreeKill, end}}
@@ -269,18 +273,24 @@ func partProtection(p stage.Part) Protection {
 	return ProtectionTreeKill
 }
 
-// rootRoom is what the root's own file system has beside the program.
-const rootRoom = 1 << 20
+// base is what all runs have in common. A stage whose trees come as detached
+// mounts has no need of the host after it.
+func (b *linuxBackend) base() stage.Base {
+	if !b.namespaced {
+		return stage.Base{Plain: true}
+	}
+	tmp := stage.Link{Target: sandboxTmp, Text: strings.TrimPrefix(sandboxWork, "/")}
+	return stage.Base{
+		Binds: b.binds, Links: append([]stage.Link{tmp}, b.links...), Devices: sandboxDevices[:],
+		Leave: b.users != nil,
+	}
+}
 
-// rootConfig is what all namespaced runs have in common, the trial included.
-func (b *linuxBackend) rootConfig(l Limits, programBytes int64) stage.Config {
+// runConfig is what every namespaced run adds, the trial included.
+func (b *linuxBackend) runConfig(l Limits) stage.Config {
 	return stage.Config{
-		Binds:   append([]stage.Bind(nil), b.binds...),
-		Links:   append([]stage.Link{{Target: sandboxTmp, Text: strings.TrimPrefix(sandboxWork, "/")}}, b.links...),
-		Devices: sandboxDevices[:],
-		Work:    sandboxWork, Program: sandboxProgram, RootBytes: programBytes + rootRoom,
-		Scratch: l.ScratchBytes, Inodes: l.ScratchFiles, Limits: rlimits(l, b.groups),
-		Landlock: b.landlockABI,
+		Work: sandboxWork, Program: sandboxProgram, Scratch: l.ScratchBytes, Inodes: l.ScratchFiles,
+		Landlock: b.landlockABI, Limits: rlimits(l, b.groups),
 		Rules: []landlock.Rule{
 			{Path: "/", Access: landlock.Read},
 			{Path: "/dev", Access: landlock.Device},

@@ -20,6 +20,6 @@ func OpenPlain(ctx context.Context, cfg Config) (*Runner, error) {
 		}
 		n.spare = nil
 	}
-	b.namespaced, n.attr = false, plain
+	b.namespaced, n.attr, n.early = false, plain, false
 	return r, nil
 }

@@ -51,13 +51,9 @@ func (s *namespacedSession) prepare(ctx context.Context, job *Job, request []byt
 		return err
 	}
 	defer closeAll(mounts)
-	info, err := s.copied.Stat()
-	if err != nil {
-		return fmt.Errorf("look at program: %w", errnoOf(err))
-	}
-	cfg := s.backend.rootConfig(s.limits, info.Size())
+	cfg := s.backend.runConfig(s.limits)
 	cfg.Strict = s.backend.cfg.Sandbox == Required
-	cfg.Binds = append(cfg.Binds, trees...)
+	cfg.Binds = trees
 	ready, err := s.build(ctx, &cfg, append([]*os.File{s.copied}, mounts...), request)
 	if err != nil {
 		return err
@@ -122,7 +118,9 @@ func (s *namespacedSession) restart(trees []stage.Bind) error {
 		return err
 	}
 	s.process, s.lent = process, false
-	return s.backend.nursery.note(s.hatched)
+	base := s.backend.base()
+	base.Leave = false
+	return errors.Join(s.backend.nursery.note(s.hatched), s.tell(base))
 }
 
 func (s *namespacedSession) noteNamespaces() {

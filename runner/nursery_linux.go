@@ -20,8 +20,12 @@ import (
 type nursery struct {
 	backend *linuxBackend
 	parent  *parent
-	// attr makes the attributes of a stage that is kept.
-	attr func() *syscall.SysProcAttr
+	// attr makes the attributes of a stage that is kept. Early means that it
+	// is told of its base at once: it then lets go of the host while it waits,
+	// and pins none of the host's mounts. That needs trees to come as detached
+	// mounts, which only a superuser can make.
+	attr  func() *syscall.SysProcAttr
+	early bool
 
 	mu     sync.Mutex
 	spare  *hatched // guarded by mu
@@ -38,6 +42,8 @@ type hatched struct {
 	process *stageProcess
 	group   *cgroup.Group
 	slot    *slot
+	// based: the stage was told what all runs have in common.
+	based bool
 }
 
 // take returns a stage that nobody used, and sees to it that there will be
@@ -110,10 +116,20 @@ func (n *nursery) hatch() (*hatched, error) {
 		return nil, errors.Join(err, h.removeGroup())
 	}
 	h.process = process
-	if err := n.note(h); err != nil {
+	err = n.note(h)
+	if err == nil && n.early {
+		err = h.tell(n.backend.base())
+	}
+	if err != nil {
 		return nil, errors.Join(err, h.discard())
 	}
 	return h, nil
+}
+
+// tell tells the stage what all runs have in common.
+func (h *hatched) tell(base stage.Base) error {
+	h.based = true
+	return h.process.socket.send(base.Encode())
 }
 
 // note enters the stage in the list of what a later process would have to

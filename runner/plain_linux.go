@@ -40,7 +40,7 @@ func (s *plainSession) prepare(ctx context.Context, job *Job, request []byte) (e
 		return err
 	}
 	ready, err := s.build(ctx, &stage.Config{
-		Plain: true, Work: s.dir.work(), Program: s.dir.program(),
+		Work: s.dir.work(), Program: s.dir.program(),
 		Landlock: s.backend.landlockABI, Rules: s.rules(job),
 		Limits: rlimits(s.limits, s.backend.groups),
 	}, nil, nil)

@@ -166,15 +166,13 @@ func endingOf(x stage.Exit) ending {
 	return ending{exit: exit}
 }
 
-// prepare sends what to build and waits until it stands.
+// prepare sends what to build for a run and waits until it stands.
 func (p *stageProcess) prepare(ctx context.Context, cfg *stage.Config, files []*os.File, request []byte) (readyStage, error) {
-	if err := p.socket.send(cfg.Encode(), files...); err != nil {
-		return readyStage{}, err
-	}
-	if !cfg.Plain {
-		if err := p.socket.send(append([]byte{stage.KindRequest}, request...)); err != nil {
-			return readyStage{}, err
-		}
+	// A stage that could not build its base has said so and ended: then
+	// nothing can be sent, and the answer is there.
+	sent := p.socket.send(cfg.Encode(), files...)
+	if sent == nil && request != nil {
+		sent = p.socket.send(append([]byte{stage.KindRequest}, request...))
 	}
 	timer := time.NewTimer(setupLimit)
 	defer timer.Stop()
@@ -182,7 +180,12 @@ func (p *stageProcess) prepare(ctx context.Context, cfg *stage.Config, files []*
 	case r := <-p.ready:
 		return r, nil
 	case how := <-p.ended:
-		return readyStage{}, how.err
+		select {
+		case r := <-p.ready:
+			return r, nil
+		default:
+			return readyStage{}, errors.Join(how.err, sent)
+		}
 	case <-timer.C:
 		return readyStage{}, fmt.Errorf("%w: not ready after %v", ErrStage, setupLimit)
 	case <-ctx.Done():

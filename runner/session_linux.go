@@ -55,6 +55,11 @@ const groupPatience = 500 * time.Millisecond
 // build sends the configuration with its files, and last the doors of the
 // control group.
 func (s *linuxSession) build(ctx context.Context, cfg *stage.Config, files []*os.File, request []byte) (readyStage, error) {
+	if !s.based {
+		if err := s.tell(s.backend.base()); err != nil {
+			return readyStage{}, err
+		}
+	}
 	if s.group != nil {
 		doors := s.group.Doors()
 		cfg.Doors = len(doors)

@@ -80,28 +80,60 @@ func (r *reader) end() error {
 	return r.err
 }
 
-// Encode returns the message.
-func (c *Config) Encode() []byte {
-	w := writer{[]byte{KindConfig}}
-	w.flag(c.Plain)
-	w.flag(c.Strict)
-	w.number(uint64(len(c.Binds)))
-	for _, b := range c.Binds {
+func (w *writer) binds(binds []Bind) {
+	w.number(uint64(len(binds)))
+	for _, b := range binds {
 		w.text(b.Source)
 		w.text(b.Target)
 		w.flag(b.File)
 		w.flag(b.Detached)
 	}
-	w.number(uint64(len(c.Links)))
-	for _, l := range c.Links {
+}
+
+func (r *reader) binds() []Bind {
+	var out []Bind
+	for range r.count() {
+		out = append(out, Bind{Source: r.text(), Target: r.text(), File: r.flag(), Detached: r.flag()})
+	}
+	return out
+}
+
+// Encode returns the message.
+func (b *Base) Encode() []byte {
+	w := writer{[]byte{KindBase}}
+	w.flag(b.Plain)
+	w.binds(b.Binds)
+	w.number(uint64(len(b.Links)))
+	for _, l := range b.Links {
 		w.text(l.Target)
 		w.text(l.Text)
 	}
-	w.number(uint64(len(c.Devices)))
-	for _, d := range c.Devices {
+	w.number(uint64(len(b.Devices)))
+	for _, d := range b.Devices {
 		w.text(d)
 	}
-	w.number(uint64(c.RootBytes))
+	w.flag(b.Leave)
+	return w.b
+}
+
+func decodeBase(message []byte) (Base, error) {
+	r := reader{b: message[1:]}
+	b := Base{Plain: r.flag(), Binds: r.binds()}
+	for range r.count() {
+		b.Links = append(b.Links, Link{Target: r.text(), Text: r.text()})
+	}
+	for range r.count() {
+		b.Devices = append(b.Devices, r.text())
+	}
+	b.Leave = r.flag()
+	return b, r.end()
+}
+
+// Encode returns the message.
+func (c *Config) Encode() []byte {
+	w := writer{[]byte{KindConfig}}
+	w.flag(c.Strict)
+	w.binds(c.Binds)
 	w.number(uint64(c.Scratch))
 	w.number(uint64(c.Inodes))
 	w.text(c.Work)
@@ -121,17 +153,8 @@ func (c *Config) Encode() []byte {
 
 func decodeConfig(message []byte) (Config, error) {
 	r := reader{b: message[1:]}
-	c := Config{Plain: r.flag(), Strict: r.flag()}
-	for range r.count() {
-		c.Binds = append(c.Binds, Bind{Source: r.text(), Target: r.text(), File: r.flag(), Detached: r.flag()})
-	}
-	for range r.count() {
-		c.Links = append(c.Links, Link{Target: r.text(), Text: r.text()})
-	}
-	for range r.count() {
-		c.Devices = append(c.Devices, r.text())
-	}
-	c.RootBytes, c.Scratch, c.Inodes = int64(r.number()), int64(r.number()), int64(r.number())
+	c := Config{Strict: r.flag(), Binds: r.binds()}
+	c.Scratch, c.Inodes = int64(r.number()), int64(r.number())
 	c.Work, c.Program = r.text(), r.text()
 	c.Doors, c.Landlock = int(r.number()), int(r.number())
 	for range r.count() {

@@ -9,12 +9,16 @@ import (
 	"github.com/fencepost/fencepost/runner/internal/landlock"
 )
 
+func base() Base {
+	return Base{
+		Binds: []Bind{{Source: "/usr", Target: "/usr"}, {Source: "/f", Target: "/g", File: true}},
+		Links: []Link{{Target: "/bin", Text: "usr/bin"}}, Devices: []string{"null", "zero"}, Leave: true,
+	}
+}
+
 func config() Config {
 	return Config{
-		Strict: true,
-		Binds:  []Bind{{Source: "/usr", Target: "/usr"}, {Source: "/f", Target: "/g", File: true, Detached: true}},
-		Links:  []Link{{Target: "/bin", Text: "usr/bin"}}, Devices: []string{"null", "zero"},
-		RootBytes: 1, Scratch: 2, Inodes: 3, Work: "/work", Program: "/program", Doors: 2, Landlock: 7,
+		Strict: true, Binds: []Bind{{Source: "/f", Target: "/g", Detached: true}}, Scratch: 2, Inodes: 3, Work: "/work", Program: "/program", Doors: 2, Landlock: 7,
 		Rules:  []landlock.Rule{{Path: "/", Access: landlock.Read}, {Path: "/work", Access: landlock.Write}},
 		Limits: Rlimits{CPUSeconds: 4, FileBytes: 5, OpenFiles: 6, Processes: 7, DataBytes: 1 << 63},
 	}
@@ -22,7 +26,13 @@ func config() Config {
 
 func TestMessagesComeBackAsTheyWere(t *testing.T) {
 	t.Parallel()
-	for _, c := range []Config{config(), {Plain: true}} {
+	for _, b := range []Base{base(), {Plain: true}} {
+		got, err := decodeBase(b.Encode())
+		if diff := cmp.Diff(b, got); err != nil || diff != "" {
+			t.Errorf("base: %v (-want +got):\n%s", err, diff)
+		}
+	}
+	for _, c := range []Config{config(), {}} {
 		got, err := decodeConfig(c.Encode())
 		if diff := cmp.Diff(c, got); err != nil || diff != "" {
 			t.Errorf("config: %v (-want +got):\n%s", err, diff)
@@ -53,8 +63,9 @@ func TestTornMessagesAreRefused(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	c := config()
+	c, b := config(), base()
 	f.Add(c.Encode())
+	f.Add(b.Encode())
 	f.Add((&Ready{Failures: []Failure{{PartMounts, "bind", 1}}}).Encode())
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) == 0 {
@@ -64,6 +75,12 @@ func FuzzDecode(f *testing.F) {
 			again, err := decodeConfig(c.Encode())
 			if err != nil || !cmp.Equal(again, c) {
 				t.Fatalf("%+v became %+v, %v", c, again, err)
+			}
+		}
+		if b, err := decodeBase(in); err == nil {
+			again, err := decodeBase(b.Encode())
+			if err != nil || !cmp.Equal(again, b) {
+				t.Fatalf("%+v became %+v, %v", b, again, err)
 			}
 		}
 		if _, err := DecodeReady(in); err != nil && !errors.Is(err, errCodec) {

@@ -17,7 +17,8 @@
 // Runner and stage talk over one sequenced-packet socket, descriptor [SocketFD]
 // of the stage. Each message is a kind and a payload:
 //
-//	runner → stage   'C' Config, with descriptors
+//	runner → stage   'B' Base: what all runs have in common
+//	runner → stage   'C' Config: the run's own, with descriptors
 //	runner → stage   'Q' the bytes of request.json, in namespaces only
 //	stage → runner   'R' Ready, in namespaces with the outputs' descriptors
 //	runner → stage   'G' start the program

@@ -17,6 +17,7 @@ const SocketFD = 3
 
 // The kinds of messages.
 const (
+	KindBase    = 'B'
 	KindConfig  = 'C'
 	KindRequest = 'Q'
 	KindReady   = 'R'
@@ -37,21 +38,28 @@ const OutputFDs = 3
 // MaxFDs bounds the descriptors of one message.
 const MaxFDs = 8
 
-// A Config tells a stage what to build. With its message come descriptors, in
-// this order: the program to copy (in namespaces only), one detached mount for
-// each bind that wants one, and the doors of control groups.
-type Config struct {
-	// Plain builds no mounts: paths below are the host's.
+// A Base tells a stage what to build before it knows of a run.
+type Base struct {
+	// Plain builds no mounts: the run happens on the host's own root.
 	Plain bool
+	// Binds, Links and Devices make the root.
+	Binds   []Bind
+	Links   []Link
+	Devices []string
+	// Leave lets go of the host right away: what the run adds comes as
+	// detached mounts.
+	Leave bool
+}
+
+// A Config tells a stage what to add for a run. With its message come
+// descriptors, in this order: the program to copy (in namespaces only), one
+// detached mount for each bind that wants one, and the doors of control groups.
+type Config struct {
 	// Strict ends the stage where a protection can't be had.
 	Strict bool
 
-	// Binds, Links and Devices make the root of a namespaced run, whose own
-	// file system has RootBytes.
-	Binds     []Bind
-	Links     []Link
-	Devices   []string
-	RootBytes int64
+	// Binds add the run's trees to the root.
+	Binds []Bind
 	// Scratch and Inodes bound the working directory's file system.
 	Scratch, Inodes int64
 

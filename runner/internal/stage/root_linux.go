@@ -18,18 +18,46 @@ const (
 	oldRoot = "/.host"
 )
 
-// rootInodes bounds the root's own file system, which holds the program, the
-// request, and mount points.
-const rootInodes = 1024
+// rootOptions bound the root's own file system, which holds the program, the
+// request, and mount points. Its size is left to the kernel: nobody but the
+// stage can write to it.
+const rootOptions = "mode=0755,nr_inodes=1024"
 
 const hostname = "sandbox"
 
-// buildRoot replaces the process's root by a private one that holds the binds,
-// the devices, and the working directory with the contract's files.
-func (s *stage) buildRoot(request []byte) error {
-	if err := s.enterRoot(); err != nil {
+// buildBase replaces the process's root by a private one that holds the system
+// directories and the devices.
+func (s *stage) buildBase() error {
+	if err := enterRoot(); err != nil {
 		return err
 	}
+	for _, b := range s.base.Binds {
+		if err := b.mount(-1); err != nil {
+			return failure(PartMounts, "bind", err)
+		}
+	}
+	for _, l := range s.base.Links {
+		if err := mkdirAll(path.Dir(l.Target)); err != nil {
+			return failure(PartMounts, "make directory", err)
+		}
+		if err := unix.Symlink(l.Text, l.Target); err != nil {
+			return failure(PartMounts, "link", err)
+		}
+	}
+	for _, d := range s.base.Devices {
+		if err := bindDevice(d); err != nil {
+			return failure(PartMounts, "bind device", err)
+		}
+	}
+	if s.base.Leave {
+		return leaveHost()
+	}
+	return nil
+}
+
+// buildRun adds what is the run's own: the program, its trees, and the working
+// directory with the contract's files. Then nothing of the root can be changed.
+func (s *stage) buildRun(request []byte) error {
 	if err := s.copyProgram(); err != nil {
 		return failure(PartMounts, "copy program", err)
 	}
@@ -43,27 +71,22 @@ func (s *stage) buildRoot(request []byte) error {
 			return failure(PartMounts, "bind", err)
 		}
 	}
-	for _, l := range s.cfg.Links {
-		if err := mkdirAll(path.Dir(l.Target)); err != nil {
-			return failure(PartMounts, "make directory", err)
-		}
-		if err := unix.Symlink(l.Text, l.Target); err != nil {
-			return failure(PartMounts, "link", err)
-		}
-	}
-	for _, d := range s.cfg.Devices {
-		if err := bindDevice(d); err != nil {
-			return failure(PartMounts, "bind device", err)
-		}
-	}
 	if err := s.buildWork(request); err != nil {
 		return err
 	}
-	return leaveHost()
+	if !s.base.Leave {
+		if err := leaveHost(); err != nil {
+			return err
+		}
+	}
+	if err := setattr("/", 0, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+		return failure(PartMounts, "make the root read-only", err)
+	}
+	return nil
 }
 
 // enterRoot makes an empty file system the root, with the host's below it.
-func (s *stage) enterRoot() error {
+func enterRoot() error {
 	if err := unix.Sethostname([]byte(hostname)); err != nil {
 		return failure(PartMounts, "set host name", err)
 	}
@@ -71,8 +94,7 @@ func (s *stage) enterRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return failure(PartMounts, "make private", err)
 	}
-	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", s.cfg.RootBytes, rootInodes)
-	if err := unix.Mount("fencepost", pivot, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+	if err := unix.Mount("fencepost", pivot, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, rootOptions); err != nil {
 		return failure(PartMounts, "mount root", err)
 	}
 	if err := unix.Mkdir(pivot+oldRoot, 0o700); err != nil {
@@ -87,17 +109,14 @@ func (s *stage) enterRoot() error {
 	return nil
 }
 
-// leaveHost lets go of the host's tree and makes the root read-only. After it
-// the process can't name a file of the host that was not bound.
+// leaveHost lets go of the host's tree. After it the process can't name a file
+// of the host that was not bound.
 func leaveHost() error {
 	if err := unix.Unmount(oldRoot, unix.MNT_DETACH); err != nil {
 		return failure(PartMounts, "leave the host's root", err)
 	}
 	if err := unix.Rmdir(oldRoot); err != nil {
 		return failure(PartMounts, "leave the host's root", err)
-	}
-	if err := setattr("/", 0, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
-		return failure(PartMounts, "make the root read-only", err)
 	}
 	return nil
 }

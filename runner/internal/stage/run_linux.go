@@ -70,12 +70,12 @@ func (s *stage) run(l *launcher) int {
 	program := <-l.started
 	if program.err != nil {
 		code := s.reportSpawn(program.err)
-		if s.cfg.Plain {
+		if s.base.Plain {
 			code = max(code, s.reportDrained())
 		}
 		return code
 	}
-	if s.cfg.Plain {
+	if s.base.Plain {
 		return s.supervisePlain(program)
 	}
 	return s.superviseNamespace(program)

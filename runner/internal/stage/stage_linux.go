@@ -56,8 +56,9 @@ func Main() int {
 type stage struct {
 	sock int
 	// buf takes one message at a time.
-	buf []byte
-	cfg Config
+	buf  []byte
+	base Base
+	cfg  Config
 	// program, mounts and doors came with the configuration.
 	program       int
 	mounts, doors []int
@@ -74,7 +75,27 @@ func (s *stage) closeOnExec() error {
 }
 
 // prepare builds what belongs to the whole process: mounts, and the outputs.
+// Between its two messages a stage may wait for long.
 func (s *stage) prepare() error {
+	message, _, err := receive(s.sock, s.buf, KindBase)
+	if err != nil {
+		return err
+	}
+	if s.base, err = decodeBase(message); err != nil {
+		return err
+	}
+	if !s.base.Plain {
+		err = s.buildBase()
+	} else if err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		err = failure(PartSubreaper, "become subreaper", err)
+	}
+	if err != nil {
+		return err
+	}
+	return s.prepareRun()
+}
+
+func (s *stage) prepareRun() error {
 	message, fds, err := receive(s.sock, s.buf, KindConfig)
 	if err != nil {
 		return err
@@ -85,14 +106,14 @@ func (s *stage) prepare() error {
 	if err := s.sortDescriptors(fds); err != nil {
 		return err
 	}
-	if s.cfg.Plain {
-		return s.preparePlain()
+	if s.base.Plain {
+		return nil
 	}
 	request, _, err := receive(s.sock, s.buf, KindRequest)
 	if err != nil {
 		return err
 	}
-	return s.buildRoot(request[1:])
+	return s.buildRun(request[1:])
 }
 
 // sortDescriptors tells the descriptors apart by their order.
@@ -104,23 +125,16 @@ func (s *stage) sortDescriptors(fds []int) error {
 		}
 	}
 	want := detached + s.cfg.Doors
-	if !s.cfg.Plain {
+	if !s.base.Plain {
 		want++
 	}
 	if len(fds) != want {
 		return fmt.Errorf("%d descriptors, want %d: %w", len(fds), want, unix.EPROTO)
 	}
-	if !s.cfg.Plain {
+	if !s.base.Plain {
 		s.program, fds = fds[0], fds[1:]
 	}
 	s.mounts, s.doors = fds[:detached], fds[detached:]
-	return nil
-}
-
-func (s *stage) preparePlain() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return failure(PartSubreaper, "become subreaper", err)
-	}
 	return nil
 }
 
