@@ -16,7 +16,7 @@ import (
 	"github.com/fencepost/fencepost/runner"
 )
 
-var openPlainRunner = runner.OpenPlain
+func init() { openers["plain"] = runner.OpenPlain }
 
 // command is a controller that was not started yet.
 func command(t testing.TB, role, dir, script string) *exec.Cmd {
