@@ -133,7 +133,8 @@ func wantRun(t *testing.T, w *world.World, head, conclusion string) forgesim.Che
 		t.Fatalf("%d Check Runs on %.7s, want exactly one: %+v", len(runs), head, runs)
 	}
 	if runs[0].Conclusion != conclusion || runs[0].Status != "completed" || runs[0].Name != world.CheckName {
-		t.Errorf("Check Run is %s %s %q, want completed %s of %s", runs[0].Status, runs[0].Conclusion, runs[0].Name, conclusion, world.CheckName)
+		t.Errorf("Check Run is %s %s %q, want completed %s of %s: %q %q",
+			runs[0].Status, runs[0].Conclusion, runs[0].Name, conclusion, world.CheckName, runs[0].Title, runs[0].Summary)
 	}
 	return runs[0]
 }

@@ -58,8 +58,11 @@ func TestKillAtEveryRequestOfAnEvaluation(t *testing.T) {
 		case <-ends(t, w, pr):
 			// Fewer requests than that: the evaluation is over already.
 		}
-		ended(t, w, pr)
+		r := ended(t, w, pr)
 		wantRun(t, w, pr.Head(), "success")
+		if t.Failed() {
+			t.Fatalf("killed at request %d, after it was handled: %t; receipt: %v", n, after, kinds(r))
+		}
 		w.Forge.Calm()
 	}
 	if kills < 30 {
