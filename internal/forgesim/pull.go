@@ -271,12 +271,16 @@ func (p *PullRequest) refreshTestMerge(ctx context.Context) (due bool, err error
 
 // makeTestMerge merges head into base as GitHub's job does. Called with mu
 // held.
-func (p *PullRequest) makeTestMerge(ctx context.Context) error {
+func (p *PullRequest) makeTestMerge(ctx context.Context) (err error) {
 	t := &p.test
 	t.known, t.mergeable = true, false
 	if t.base == "" {
 		return nil
 	}
+	// It is a job of the forge's own: a client that goes away does not end it,
+	// and least of all makes a conflict of it.
+	ctx = context.WithoutCancel(ctx)
+	defer func() { t.known = err == nil }()
 	tree, err := p.mergeTree(ctx, t.base, t.head)
 	if errors.Is(err, errConflict) {
 		return nil
