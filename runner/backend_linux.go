@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fencepost/fencepost/runner/check"
 	"github.com/fencepost/fencepost/runner/internal/cgroup"
 	"github.com/fencepost/fencepost/runner/internal/landlock"
 	"github.com/fencepost/fencepost/runner/internal/procs"
@@ -289,7 +290,9 @@ func (b *linuxBackend) base() stage.Base {
 // runConfig is what every namespaced run adds, the trial included.
 func (b *linuxBackend) runConfig(l Limits) stage.Config {
 	return stage.Config{
-		Work: sandboxWork, Program: sandboxProgram, Scratch: l.ScratchBytes, Inodes: l.ScratchFiles,
+		Work: sandboxWork, Program: sandboxProgram,
+		Request: check.RequestFile, Report: check.ReportFile, Result: check.ResultFile,
+		Scratch: l.ScratchBytes, Inodes: l.ScratchFiles,
 		Landlock: b.landlockABI, Limits: rlimits(l, b.groups),
 		Rules: []landlock.Rule{
 			{Path: "/", Access: landlock.Read},

@@ -18,6 +18,7 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/runner"
 	"github.com/fencepost/fencepost/runner/check"
+	_ "github.com/fencepost/fencepost/runner/early" // as cmd/fencepost does
 )
 
 // entry is set once, before any test.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencepost/fencepost/internal/clock"
 	"github.com/fencepost/fencepost/runner"
+	_ "github.com/fencepost/fencepost/runner/early" // sandbox processes start in half the time
 )
 
 func main() { os.Exit(run()) }

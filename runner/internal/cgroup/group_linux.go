@@ -170,18 +170,9 @@ func (g *Group) BirthFD() (int, bool) {
 	return int(g.unified.Fd()), true
 }
 
-// Doors are the files of a version 1 group that a thread which was handed them
-// joins it by, see [Join]; none in version 2. They are closed with the group.
+// Doors are the files of a version 1 group that a thread joins it by: it writes
+// 0 into each. There are none in version 2. They are closed with the group.
 func (g *Group) Doors() []*os.File { return g.doors }
-
-// Join moves the calling thread alone into the group of an open door. What the
-// thread starts from then on is born there.
-func Join(door int) error {
-	// 0 is the caller itself. Only for it does the kernel spare the lock that
-	// stops every fork on the machine.
-	_, err := unix.Write(door, []byte("0"))
-	return err
-}
 
 // Kill kills every process in the group; see the function [Kill].
 func (g *Group) Kill(patience time.Duration) error { return Kill(g.distinct(), patience) }

@@ -136,8 +136,9 @@ func (c *Config) Encode() []byte {
 	w.binds(c.Binds)
 	w.number(uint64(c.Scratch))
 	w.number(uint64(c.Inodes))
-	w.text(c.Work)
-	w.text(c.Program)
+	for _, s := range []string{c.Work, c.Program, c.Request, c.Report, c.Result} {
+		w.text(s)
+	}
 	w.number(uint64(c.Doors))
 	w.number(uint64(c.Landlock))
 	w.number(uint64(len(c.Rules)))
@@ -155,7 +156,7 @@ func decodeConfig(message []byte) (Config, error) {
 	r := reader{b: message[1:]}
 	c := Config{Strict: r.flag(), Binds: r.binds()}
 	c.Scratch, c.Inodes = int64(r.number()), int64(r.number())
-	c.Work, c.Program = r.text(), r.text()
+	c.Work, c.Program, c.Request, c.Report, c.Result = r.text(), r.text(), r.text(), r.text(), r.text()
 	c.Doors, c.Landlock = int(r.number()), int(r.number())
 	for range r.count() {
 		c.Rules = append(c.Rules, landlock.Rule{Path: r.text(), Access: landlock.Access(r.number())})

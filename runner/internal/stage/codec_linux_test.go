@@ -18,7 +18,7 @@ func base() Base {
 
 func config() Config {
 	return Config{
-		Strict: true, Binds: []Bind{{Source: "/f", Target: "/g", Detached: true}}, Scratch: 2, Inodes: 3, Work: "/work", Program: "/program", Doors: 2, Landlock: 7,
+		Strict: true, Binds: []Bind{{Source: "/f", Target: "/g", Detached: true}}, Scratch: 2, Inodes: 3, Work: "/work", Program: "/program", Request: "q", Report: "r", Result: "s", Doors: 2, Landlock: 7,
 		Rules:  []landlock.Rule{{Path: "/", Access: landlock.Read}, {Path: "/work", Access: landlock.Write}},
 		Limits: Rlimits{CPUSeconds: 4, FileBytes: 5, OpenFiles: 6, Processes: 7, DataBytes: 1 << 63},
 	}

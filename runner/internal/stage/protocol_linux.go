@@ -66,6 +66,8 @@ type Config struct {
 	// Work is the working directory, Program what is executed in it. In
 	// namespaces the program is first copied there.
 	Work, Program string
+	// Request, Report and Result are the contract's names in Work.
+	Request, Report, Result string
 
 	// Doors is how many control groups the program's thread joins.
 	Doors int

@@ -6,8 +6,6 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/fencepost/fencepost/runner/check"
 )
 
 // pivot is a directory that every host has: the new root is mounted over it
@@ -194,10 +192,6 @@ func bindDevice(name string) error {
 	return setattr(target, 0, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 }
 
-// requestCopy is where the request stands on the read-only root; it is bound
-// over its name in the working directory.
-const requestCopy = "/" + check.RequestFile
-
 // buildWork mounts the working directory and makes the contract's files in
 // it, before any program exists that could be there first.
 func (s *stage) buildWork(request []byte) error {
@@ -209,14 +203,16 @@ func (s *stage) buildWork(request []byte) error {
 	if err := unix.Mount("fencepost-scratch", work, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return failure(PartScratch, "mount", err)
 	}
-	if err := writeFile(requestCopy, request); err != nil {
+	// The request stands on the root, which is made read-only, and is bound
+	// over its name.
+	written, bound := "/"+s.cfg.Request, path.Join(work, s.cfg.Request)
+	if err := writeFile(written, request); err != nil {
 		return failure(PartScratch, "write request", err)
 	}
-	bound := path.Join(work, check.RequestFile)
 	if err := touch(bound, 0o444); err != nil {
 		return failure(PartScratch, "write request", err)
 	}
-	if err := unix.Mount(requestCopy, bound, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(written, bound, "", unix.MS_BIND, ""); err != nil {
 		return failure(PartScratch, "bind request", err)
 	}
 	if err := setattr(bound, 0, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err != nil {
@@ -231,7 +227,7 @@ func (s *stage) makeOutputs(work string) error {
 		return failure(PartScratch, "open", err)
 	}
 	s.outputs = append(s.outputs, dir)
-	for _, name := range []string{check.ReportFile, check.ResultFile} {
+	for _, name := range []string{s.cfg.Report, s.cfg.Result} {
 		file := path.Join(work, name)
 		if err := touch(file, 0o600); err != nil {
 			return failure(PartScratch, "make output", err)

@@ -9,21 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wanted reports whether this process was started as a stage.
-func Wanted() bool { return len(os.Args) == 1 && os.Args[0] == Name }
-
 // HoldName is the argument zero that turns the executable into a process that
 // only waits for the end of its socket: it holds a user namespace open for as
 // long as it takes to get hold of it.
 const HoldName = "fencepost-hold"
 
-// HoldWanted reports whether this process was started to hold a namespace.
-func HoldWanted() bool { return len(os.Args) == 1 && os.Args[0] == HoldName }
-
-// Hold returns when the other end of the socket is closed.
-func Hold() {
-	// Whatever comes is the end: nothing is ever sent.
-	_, _, _ = receive(SocketFD, make([]byte, 1), KindGo)
+// Play plays the part that this process was started for, to its end, and
+// returns the status to exit with, right away: in a PID namespace that end is
+// what kills the rest. It returns false in a process that has no part here. The
+// calling goroutine must be on the process's first thread.
+func Play() (status int, ok bool) {
+	if len(os.Args) != 1 {
+		return 0, false
+	}
+	switch os.Args[0] {
+	case Name:
+		return play(), true
+	case HoldName:
+		// Whatever comes is the end: nothing is ever sent.
+		_, _, _ = receive(SocketFD, make([]byte, 1), KindGo)
+		return exitDone, true
+	}
+	return 0, false
 }
 
 // programUmask is what the program inherits, whatever the runner's own is.
@@ -36,10 +43,8 @@ const (
 	exitDeserted = 4
 )
 
-// Main is the whole life of a stage; it returns the exit status. The calling
-// goroutine must be on the process's first thread, and the caller must end the
-// process right away: in a PID namespace that end is what kills the rest.
-func Main() int {
+// play is the whole life of a stage.
+func play() int {
 	runtime.LockOSThread()
 	s := &stage{sock: SocketFD, buf: make([]byte, MaxMessage)}
 	if err := s.closeOnExec(); err != nil {
