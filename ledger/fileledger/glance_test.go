@@ -1,6 +1,8 @@
 package fileledger_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -89,6 +91,32 @@ func TestAGlanceThatIsTooOldSaysYes(t *testing.T) {
 	clock.Elapse(2 * time.Second)
 	if !l.MayKnow(key) {
 		t.Error("a look of two seconds ago was believed: another process may have written since")
+	}
+}
+
+// A Stat whose context ends leaves nothing behind that a shard's loop and its
+// caller both use; the race detector looks on.
+func TestAStatThatIsGivenUpSharesNothing(t *testing.T) {
+	t.Parallel()
+	l, err := fileledger.Open(t.Context(), fileledger.Config{Dir: t.TempDir() + "/ledger"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Microsecond)
+		st, err := l.Stat(ctx)
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if st.Rows() != 0 {
+			t.Fatalf("%d rows in an empty ledger", st.Rows())
+		}
 	}
 }
 

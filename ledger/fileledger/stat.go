@@ -43,12 +43,27 @@ func (l *Ledger) Stat(ctx context.Context) (Stat, error) {
 	st := Stat{UUID: l.super.uuid, Shards: l.super.shards, Capacity: l.cfg.Capacity, MaxBytes: l.cfg.MaxBytes}
 	var errs []error
 	for n := range l.shards {
-		o := &op{do: func(_ context.Context, s *shard) error { return s.stat(&st) }}
+		// Of this shard's own: where ctx ends first, its loop still fills it.
+		part := new(Stat)
+		o := &op{do: func(_ context.Context, s *shard) error { return s.stat(part) }}
 		if err := l.enqueue(ctx, n, o); err != nil {
 			errs = append(errs, err)
+			continue
 		}
+		st.add(part)
 	}
 	return st, opError("ledger.stat", errors.Join(errs...))
+}
+
+// add adds what one shard counted.
+func (s *Stat) add(part *Stat) {
+	s.Leased += part.Leased
+	s.Staged += part.Staged
+	s.Done += part.Done
+	s.Bytes += part.Bytes
+	s.Segments += part.Segments
+	s.LSN = max(s.LSN, part.LSN)
+	s.Full += part.Full
 }
 
 func (s *shard) stat(st *Stat) error {
