@@ -102,6 +102,7 @@ func tryOwn(base string, root *os.Root) (*Workspace, error) {
 	if err := root.Mkdir(name, dirPerm); err != nil {
 		return nil, err
 	}
+	spread(root, name)
 	lock, err := durable.OS(base).OpenFile(path.Join(name, ownerFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errSwept
