@@ -16,7 +16,8 @@ import (
 )
 
 // Verify reads everything that is on disk again, hashes it, and compares the
-// root's tree with [Checkout.Tree]. What the policy left out or changed (a
+// root's tree with [Checkout.Tree]. Collision attacks were looked for when the
+// ids were first computed. What the policy left out or changed (a
 // skipped gitlink, a link made as a file) enters as what it stands for. An
 // error that matches [ErrAltered] names the first path found to differ;
 // [ErrRemoved] means there is nothing to verify.
@@ -106,7 +107,7 @@ func (v *verifier) directory(ctx context.Context, root *os.Root, i int32, childr
 		return err
 	}
 	buf := make([]byte, copyBuffer)
-	hasher := object.NewHasher()
+	hasher := object.NewRehasher()
 	for _, child := range children {
 		if ctx.Err() != nil {
 			return stopped(ctx)
@@ -232,7 +233,7 @@ type onlyReader struct{ io.Reader }
 // trees computes the ids of all directories from those of what is in them;
 // nodes of a directory come after it, so the last comes first.
 func (v *verifier) trees(children map[int32][]int32) error {
-	hasher := object.NewHasher()
+	hasher := object.NewRehasher()
 	var content []byte
 	for i := len(v.c.nodes) - 1; i >= 0; i-- {
 		if v.c.nodes[i].mode != object.Dir {

@@ -25,7 +25,7 @@ func id(t testing.TB, s string) fencepost.ObjectID {
 // The ids are those that git hash-object prints.
 func TestIDs(t *testing.T) {
 	t.Parallel()
-	h := object.NewHasher()
+	h, again := object.NewHasher(), object.NewRehasher()
 	for _, tt := range []struct {
 		kind    object.Kind
 		content string
@@ -38,6 +38,9 @@ func TestIDs(t *testing.T) {
 		got, err := h.ID(tt.kind, []byte(tt.content))
 		if err != nil || got != id(t, tt.want) {
 			t.Errorf("%s %q: %s, %v; want %s", tt.kind, tt.content, got, err, tt.want)
+		}
+		if got, err := again.ID(tt.kind, []byte(tt.content)); err != nil || got != id(t, tt.want) {
+			t.Errorf("again %s %q: %s, %v; want %s", tt.kind, tt.content, got, err, tt.want)
 		}
 	}
 }
