@@ -20,13 +20,17 @@ type backend interface {
 // roots are the directories of the trees in a request.
 type roots struct{ candidate, action string }
 
+// A requester waits until both checkouts are proven, and derives the request.
+type requester func() ([]byte, error)
+
 // A session is what surrounds one program: not there yet, waiting, running or
 // ended. It is used by one goroutine.
 type session interface {
 	// load copies the program and compares its digest; see copyProgram.
 	load(ctx context.Context, job *Job) error
-	// prepare builds everything but the program, which waits for launch.
-	prepare(ctx context.Context, job *Job, request []byte) error
+	// prepare builds everything but the program, which waits for launch. It
+	// asks for the request as late as it can.
+	prepare(ctx context.Context, job *Job, request requester) error
 	// protections says which are on, after prepare.
 	protections() []ProtectionState
 	// launch lets the program go.

@@ -58,7 +58,7 @@ func (s *groupSession) load(ctx context.Context, job *Job) (err error) {
 	return err
 }
 
-func (s *groupSession) prepare(_ context.Context, job *Job, request []byte) (err error) {
+func (s *groupSession) prepare(_ context.Context, job *Job, request requester) (err error) {
 	s.out, err = makePlainFiles(s.dir, job, request)
 	return err
 }

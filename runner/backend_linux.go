@@ -180,7 +180,7 @@ func (b *linuxBackend) trial(ctx context.Context) []Missing {
 	base, cfg := b.base(), b.runConfig(b.cfg.Limits)
 	var ready readyStage
 	if err = p.socket.send(base.Encode()); err == nil {
-		ready, err = p.prepare(ctx, &cfg, []*os.File{nothing}, []byte("{}"))
+		ready, err = p.prepare(ctx, &cfg, []*os.File{nothing}, func() ([]byte, error) { return []byte("{}"), nil })
 	}
 	closeAll(ready.files)
 	if end := p.kill(); end != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -105,25 +106,29 @@ func (j *Job) request(roots roots, issued time.Time) ([]byte, error) {
 	return b, nil
 }
 
-// verify proves both checkouts again, right before the launch.
+// verify proves both checkouts again, side by side, right before the launch.
+// Of two errors the candidate's is returned.
 func (j *Job) verify(ctx context.Context) error {
-	for _, c := range []struct {
-		name     string
-		checkout Checkout
-		want     fencepost.CommitID
-	}{
-		{"candidate", j.Candidate, j.CandidateCommit},
-		{"action", j.Action, j.ActionCommit},
-	} {
-		if c.want.IsZero() || c.checkout.Commit() != c.want {
-			return fmt.Errorf("%s is not the commit of the job: %w", c.name, ErrCheckout)
-		}
-		if !filepath.IsAbs(c.checkout.Root()) {
-			return fmt.Errorf("%s has no absolute root: %w", c.name, ErrCheckout)
-		}
-		if err := c.checkout.Verify(ctx); err != nil {
-			return fmt.Errorf("verify %s: %w: %w", c.name, err, ErrCheckout)
-		}
+	var action error
+	var other sync.WaitGroup
+	other.Go(func() { action = verify(ctx, "action", j.Action, j.ActionCommit) })
+	candidate := verify(ctx, "candidate", j.Candidate, j.CandidateCommit)
+	other.Wait()
+	if candidate != nil {
+		return candidate
+	}
+	return action
+}
+
+func verify(ctx context.Context, name string, c Checkout, want fencepost.CommitID) error {
+	if want.IsZero() || c.Commit() != want {
+		return fmt.Errorf("%s is not the commit of the job: %w", name, ErrCheckout)
+	}
+	if !filepath.IsAbs(c.Root()) {
+		return fmt.Errorf("%s has no absolute root: %w", name, ErrCheckout)
+	}
+	if err := c.Verify(ctx); err != nil {
+		return fmt.Errorf("verify %s: %w: %w", name, err, ErrCheckout)
 	}
 	return nil
 }

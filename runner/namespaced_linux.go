@@ -41,7 +41,7 @@ func (s *namespacedSession) load(ctx context.Context, job *Job) error {
 	return seal(s.copied)
 }
 
-func (s *namespacedSession) prepare(ctx context.Context, job *Job, request []byte) error {
+func (s *namespacedSession) prepare(ctx context.Context, job *Job, request requester) error {
 	trees := []stage.Bind{
 		{Source: job.Candidate.Root(), Target: sandboxCandidate},
 		{Source: job.Action.Root(), Target: sandboxAction},

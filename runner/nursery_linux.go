@@ -46,14 +46,13 @@ type hatched struct {
 	based bool
 }
 
-// take returns a stage that nobody used, and sees to it that there will be
-// another one.
+// take returns a stage that nobody used. Who takes it calls keepOne when the
+// processor has less to do.
 func (n *nursery) take() (*hatched, error) {
 	n.mu.Lock()
 	h := n.spare
 	n.spare = nil
 	n.mu.Unlock()
-	defer n.keepOne()
 	if h != nil && h.process.waiting() {
 		return h, nil
 	}

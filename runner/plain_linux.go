@@ -35,7 +35,7 @@ func (s *plainSession) load(ctx context.Context, job *Job) (err error) {
 	return err
 }
 
-func (s *plainSession) prepare(ctx context.Context, job *Job, request []byte) (err error) {
+func (s *plainSession) prepare(ctx context.Context, job *Job, request requester) (err error) {
 	if s.out, err = makePlainFiles(s.dir, job, request); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ const (
 
 // makePlainFiles makes the working directory with the contract's files, and
 // the links to the trees beside it.
-func makePlainFiles(dir *runDir, job *Job, request []byte) (*plainOutputs, error) {
+func makePlainFiles(dir *runDir, job *Job, request requester) (*plainOutputs, error) {
 	work := dir.work()
 	if err := os.Mkdir(work, privateMode); err != nil {
 		return nil, fmt.Errorf("make working directory: %w", hostpath.Strip(err))
@@ -33,5 +33,9 @@ func makePlainFiles(dir *runDir, job *Job, request []byte) (*plainOutputs, error
 			return nil, fmt.Errorf("link tree: %w", hostpath.Strip(err))
 		}
 	}
-	return makeOutputs(work, request)
+	text, err := request()
+	if err != nil {
+		return nil, err
+	}
+	return makeOutputs(work, text)
 }

@@ -166,13 +166,20 @@ func endingOf(x stage.Exit) ending {
 	return ending{exit: exit}
 }
 
-// prepare sends what to build for a run and waits until it stands.
-func (p *stageProcess) prepare(ctx context.Context, cfg *stage.Config, files []*os.File, request []byte) (readyStage, error) {
+// prepare sends what to build for a run and waits until it stands. A request
+// is waited for while the stage builds the rest.
+func (p *stageProcess) prepare(ctx context.Context, cfg *stage.Config, files []*os.File, request requester) (readyStage, error) {
 	// A stage that could not build its base has said so and ended: then
 	// nothing can be sent, and the answer is there.
 	sent := p.socket.send(cfg.Encode(), files...)
-	if sent == nil && request != nil {
-		sent = p.socket.send(append([]byte{stage.KindRequest}, request...))
+	if request != nil {
+		text, err := request()
+		if err != nil {
+			return readyStage{}, err
+		}
+		if sent == nil {
+			sent = p.socket.send(append([]byte{stage.KindRequest}, text...))
+		}
 	}
 	timer := time.NewTimer(setupLimit)
 	defer timer.Stop()

@@ -147,18 +147,7 @@ func (r *Runner) underLease(ctx context.Context, job *Job) (record Record) {
 // supervise proves everything again, lets the program go and waits for how it
 // ends.
 func (r *Runner) supervise(ctx context.Context, s session, job *Job, record *Record) ending {
-	if err := job.verify(ctx); err != nil {
-		return ending{err: err}
-	}
-	if err := s.load(ctx, job); err != nil {
-		return ending{err: err}
-	}
-	request, err := job.request(r.backend.roots(), r.cfg.Now())
-	if err != nil {
-		return ending{err: err}
-	}
-	record.Request = request
-	if err := s.prepare(ctx, job, request); err != nil {
+	if err := r.prove(ctx, s, job, record); err != nil {
 		return ending{err: err}
 	}
 	record.Protections = s.protections()
@@ -167,6 +156,34 @@ func (r *Runner) supervise(ctx context.Context, s session, job *Job, record *Rec
 	}
 	record.Started = r.cfg.Now().UTC()
 	return await(ctx, s, job.Limits.Wall)
+}
+
+// prove reads every byte of both checkouts again, while the program is copied
+// and its surroundings are built. The request is derived when the checkouts
+// are proven, and the program can't be let go before. That a checkout is not
+// what it should be goes before what may only follow from it.
+func (r *Runner) prove(ctx context.Context, s session, job *Job, record *Record) error {
+	var proof error
+	proven := make(chan struct{})
+	go func() {
+		defer close(proven)
+		proof = job.verify(ctx)
+	}()
+	err := s.load(ctx, job)
+	if err == nil {
+		err = s.prepare(ctx, job, func() ([]byte, error) {
+			if <-proven; proof != nil {
+				return nil, proof
+			}
+			request, err := job.request(r.backend.roots(), r.cfg.Now())
+			record.Request = request
+			return request, err
+		})
+	}
+	if <-proven; proof != nil {
+		return proof
+	}
+	return err
 }
 
 // await lets the program go and waits for its end, the wall limit or the

@@ -43,6 +43,7 @@ func (b *linuxBackend) begin(l Limits) (session, error) {
 		whole, err = s.beginPlain()
 	}
 	if err != nil {
+		b.nursery.keepOne()
 		return nil, errors.Join(err, h.discard())
 	}
 	return whole, nil
@@ -54,7 +55,7 @@ const groupPatience = 500 * time.Millisecond
 
 // build sends the configuration with its files, and last the doors of the
 // control group.
-func (s *linuxSession) build(ctx context.Context, cfg *stage.Config, files []*os.File, request []byte) (readyStage, error) {
+func (s *linuxSession) build(ctx context.Context, cfg *stage.Config, files []*os.File, request requester) (readyStage, error) {
 	if !s.based {
 		if err := s.tell(s.backend.base()); err != nil {
 			return readyStage{}, err
@@ -118,7 +119,10 @@ func (s *linuxSession) protections() []ProtectionState { return states(s.on) }
 
 func (s *linuxSession) launch() error {
 	s.launched = true
-	return s.process.socket.send([]byte{stage.KindGo})
+	err := s.process.socket.send([]byte{stage.KindGo})
+	// From here to its end a run only waits.
+	s.backend.nursery.keepOne()
+	return err
 }
 
 func (s *linuxSession) ended() <-chan ending { return s.process.ended }
@@ -127,6 +131,7 @@ func (s *linuxSession) memoryKills() int { return s.kills }
 
 // drained counts what the group says while it exists, and settles the stage.
 func (s *linuxSession) drained(err error) error {
+	s.backend.nursery.keepOne() // where nothing was launched
 	if s.group != nil {
 		s.kills = s.group.MemoryKills()
 	}

@@ -25,7 +25,7 @@ type scripted struct {
 	// draining takes so long and fails with drainErr.
 	draining             time.Duration
 	drainErr, releaseErr error
-	prepareErr           error
+	loadErr, prepareErr  error
 	alteredErr           error
 
 	dir    string
@@ -48,15 +48,19 @@ func (s *scripted) begin(Limits) (session, error) {
 
 func (s *scripted) load(context.Context, *Job) error {
 	s.note("load")
-	return nil
+	return s.loadErr
 }
 
-func (s *scripted) prepare(_ context.Context, job *Job, request []byte) error {
+func (s *scripted) prepare(_ context.Context, job *Job, request requester) error {
 	s.note("prepare")
 	if s.prepareErr != nil {
 		return s.prepareErr
 	}
-	return s.leave(job, request)
+	text, err := request()
+	if err != nil {
+		return err
+	}
+	return s.leave(job, text)
 }
 
 // leave writes what a passing program leaves.
@@ -240,6 +244,73 @@ func TestLeaseIsHeldBeforeAnythingIsMade(t *testing.T) {
 	rec := r.Run(t.Context(), testJob(lostAfter(0)))
 	if fault := against(rec, fencepost.ReasonLost, ErrLost); fault != "" || len(s.events) != 0 {
 		t.Errorf("%s; done %v", fault, s.events)
+	}
+}
+
+// slow is a checkout that is verified only after a while.
+type slow struct {
+	still
+	takes time.Duration
+	err   error
+}
+
+func (c slow) Verify(ctx context.Context) error {
+	select {
+	case <-time.After(c.takes):
+		return c.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func TestNothingIsLetGoBeforeBothCheckoutsAreProven(t *testing.T) {
+	t.Parallel()
+	altered := errors.New("altered")
+	for name, c := range map[string]struct {
+		candidate, action error
+		loadErr           error
+		held              time.Duration
+		reason            fencepost.Reason
+		cause             error
+		took              time.Duration
+	}{
+		"both are right":       {nil, nil, nil, forEver, fencepost.ReasonNone, nil, 4 * time.Second},
+		"candidate altered":    {altered, nil, nil, forEver, fencepost.ReasonUnavailable, altered, 3 * time.Second},
+		"action altered":       {nil, altered, nil, forEver, fencepost.ReasonUnavailable, altered, 3 * time.Second},
+		"wrong program, right": {nil, nil, ErrProgram, forEver, fencepost.ReasonProgramDigest, ErrProgram, 3 * time.Second},
+		// The program differs because the tree does: that is what is told.
+		"wrong program, altered": {nil, altered, ErrProgram, forEver, fencepost.ReasonUnavailable, altered, 3 * time.Second},
+		"lost meanwhile":         {nil, nil, nil, time.Second, fencepost.ReasonLost, ErrLost, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				s := scripted{after: time.Second, how: exited(0), loadErr: c.loadErr, dir: dir}
+				r := &Runner{cfg: Config{Now: time.Now, Limits: DefaultLimits()}, backend: &s}
+				job := testJob(lostAfter(c.held))
+				takes := 3 * time.Second
+				if c.reason == fencepost.ReasonLost {
+					takes = time.Minute
+				}
+				job.Candidate = slow{still{job.CandidateCommit}, takes / 3, c.candidate}
+				job.Action = slow{still{job.ActionCommit}, takes, c.action}
+				start := time.Now()
+				rec := r.Run(t.Context(), job)
+				if got := time.Since(start); got != c.took {
+					t.Errorf("took %v, want exactly %v", got, c.took)
+				}
+				if fault := against(rec, c.reason, c.cause); fault != "" {
+					t.Error(fault)
+				}
+				if launched := slices.Contains(s.events, "launch"); launched != (c.reason == fencepost.ReasonNone) {
+					t.Errorf("launched: %v; done %v", launched, s.events)
+				}
+				if launched := rec.Request != nil; launched != (c.reason == fencepost.ReasonNone) {
+					t.Errorf("a request was derived: %v", launched)
+				}
+			})
+		})
 	}
 }
 

@@ -55,7 +55,10 @@ func (s *stage) buildBase() error {
 
 // buildRun adds what is the run's own: the program, its trees, and the working
 // directory with the contract's files. Then nothing of the root can be changed.
-func (s *stage) buildRun(request []byte) error {
+//
+// The request comes last: the runner still proves the trees while the rest is
+// built.
+func (s *stage) buildRun() error {
 	if err := s.copyProgram(); err != nil {
 		return failure(PartMounts, "copy program", err)
 	}
@@ -69,7 +72,11 @@ func (s *stage) buildRun(request []byte) error {
 			return failure(PartMounts, "bind", err)
 		}
 	}
-	if err := s.buildWork(request); err != nil {
+	request, _, err := receive(s.sock, s.buf, KindRequest)
+	if err != nil {
+		return err
+	}
+	if err := s.buildWork(request[1:]); err != nil {
 		return err
 	}
 	if !s.base.Leave {

@@ -114,11 +114,7 @@ func (s *stage) prepareRun() error {
 	if s.base.Plain {
 		return nil
 	}
-	request, _, err := receive(s.sock, s.buf, KindRequest)
-	if err != nil {
-		return err
-	}
-	return s.buildRun(request[1:])
+	return s.buildRun()
 }
 
 // sortDescriptors tells the descriptors apart by their order.
