@@ -252,6 +252,8 @@ type DeliveryRow struct {
 	// Delivery is the key that was answered.
 	Delivery fencepost.DeliveryKey
 	Source   fencepost.SourceID
+	// Commit is the head that it named.
+	Commit fencepost.CommitID
 	// Run is the run that it asked for or joined.
 	Run      fencepost.RunID
 	Received time.Time

@@ -60,7 +60,8 @@ type Change struct {
 	Update *RunRow
 	// Insert is a new run; with the open one ended by Update if there is one.
 	Insert *RunRow
-	// Job is put in the queue for Insert, or again for Update.
+	// Job is put in the queue for Insert, or again for the open run. One that
+	// is queued already stays one.
 	Job *JobRow
 	// Delivery and Request are new fences.
 	Delivery *DeliveryRow
@@ -85,10 +86,13 @@ type Store interface {
 	// t, or have the reason [fencepost.ReasonUnavailable].
 	Change(ctx context.Context, id fencepost.SourceID, l Lookup, t Transition) error
 
-	// Register makes the sources of a configuration known, with the policies
-	// in force, and disables all others. It stores nothing else of a policy
-	// than its revision.
-	Register(ctx context.Context, all []Registration) error
+	// Register makes the sources of a configuration known: it adds a row, with
+	// no revision, for each new one, keeps keys up to date, and disables all
+	// others. It returns those whose row has another revision, or is not
+	// enabled as wanted: each needs [OnRevision] by Change.
+	Register(ctx context.Context, all []Registration) (changed []fencepost.SourceID, err error)
+	// Named reports whether an accepted delivery of the source named the commit.
+	Named(ctx context.Context, id fencepost.SourceID, commit fencepost.CommitID) (bool, error)
 
 	// Renew moves a hold's expiry: lock, run and fences are compared in the
 	// one statement that does it. It matches [ErrLost] if any differs or the
