@@ -105,6 +105,18 @@ const (
 	ReasonOutOfOrder Reason = "out_of_order"
 )
 
+// Reasons of source runs (DESIGN §9).
+const (
+	// ReasonNotFastForward: the head doesn't contain the last one, and the policy refuses that.
+	ReasonNotFastForward Reason = "not_fast_forward"
+	// ReasonHeadContradiction: the provider shows an older head than it announced or showed before.
+	ReasonHeadContradiction Reason = "head_contradiction"
+	// ReasonUnannouncedHead: no accepted delivery named the head, and the policy refuses that.
+	ReasonUnannouncedHead Reason = "unannounced_head"
+	// ReasonRefused: the sink's program, or its rule, said no.
+	ReasonRefused Reason = "refused"
+)
+
 // Reasons of stores (DESIGN §5).
 const (
 	// ReasonCorrupt: stored bytes do not verify.

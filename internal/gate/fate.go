@@ -52,7 +52,10 @@ func FateOf(r fencepost.Reason) (f Fate, ok bool) {
 		fencepost.ReasonEventNotHandled, fencepost.ReasonMalformed, fencepost.ReasonUnauthenticated,
 		fencepost.ReasonUnauthorized, fencepost.ReasonBindingConflict, fencepost.ReasonDeliveryConflict,
 		// Answers of ingress, which never become a delivery.
-		fencepost.ReasonMethod, fencepost.ReasonTooLarge, fencepost.ReasonMediaType, fencepost.ReasonHeaders:
+		fencepost.ReasonMethod, fencepost.ReasonTooLarge, fencepost.ReasonMediaType, fencepost.ReasonHeaders,
+		// Of sources.
+		fencepost.ReasonNotFastForward, fencepost.ReasonHeadContradiction, fencepost.ReasonUnannouncedHead,
+		fencepost.ReasonRefused:
 		return FateDrop, true
 
 	case fencepost.ReasonLost, fencepost.ReasonOutOfOrder, fencepost.ReasonPublishConflict:
