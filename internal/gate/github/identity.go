@@ -22,7 +22,8 @@ type repositoryAnswer struct {
 // owner's, and returns the name that it has now. It runs anew in every refresh,
 // since an old name can be taken by somebody else.
 func (l *Lane) repository(ctx context.Context) (name string, err error) {
-	tried := l.lastName()
+	tried, _ := l.lastName()
+	defer func() { l.answered(name) }()
 	name, err = l.lookAt(ctx, tried)
 	if err != nil && tried != l.config.Repository.Name && statusOf(err) == http.StatusNotFound {
 		name, err = l.lookAt(ctx, l.config.Repository.Name)
@@ -33,16 +34,24 @@ func (l *Lane) repository(ctx context.Context) (name string, err error) {
 	if err != nil {
 		return "", err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.name = name
 	return name, nil
 }
 
-func (l *Lane) lastName() string {
+// answered takes over a proven name; "": none was.
+func (l *Lane) answered(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.name
+	if l.proof = name != ""; l.proof {
+		l.name = name
+	}
+}
+
+// lastName is the last name that was proven, or the configured one, and
+// whether it was proven at the last look.
+func (l *Lane) lastName() (name string, right bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.name, l.proof
 }
 
 // lookAt asks for the repository under one name. A redirect is taken as a

@@ -49,12 +49,16 @@ type Lane struct {
 	branch string // BaseRef without refs/heads/
 	grant  grant
 
+	commits commits
+
 	decodeEvent *strictjson.Decoder[event]
 	decodePull  *strictjson.Decoder[pullEvent]
 
 	mu sync.Mutex
-	// Guarded by mu: the name that the repository last answered to.
-	name string
+	// Guarded by mu: the name that the repository last answered to, and whether
+	// it did at the last look.
+	name  string
+	proof bool
 }
 
 var _ gate.Lane = (*Lane)(nil)

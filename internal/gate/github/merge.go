@@ -218,6 +218,9 @@ func (l *Lane) tip(ctx context.Context, name string) (fencepost.CommitID, error)
 // commit reads a commit's tree and parents.
 func (l *Lane) commit(ctx context.Context, name string, id fencepost.CommitID) (gate.Commit, []fencepost.CommitID, error) {
 	const op = "get commit"
+	if commit, parents, ok := l.commits.get(id); ok {
+		return commit, parents, nil
+	}
 	var c commitAnswer
 	_, err := l.client.do(ctx, l.call(op, name, "/git/commits/"+id.String(), nil), &c)
 	if code := statusOf(err); code == http.StatusNotFound || code == http.StatusConflict {
@@ -237,7 +240,9 @@ func (l *Lane) commit(ctx context.Context, name string, id fencepost.CommitID) (
 			return gate.Commit{}, nil, providerError(op, "a parent is not an object id")
 		}
 	}
-	return gate.Commit{ID: id, Tree: tree}, parents, nil
+	commit := gate.Commit{ID: id, Tree: tree}
+	l.commits.put(commit, parents)
+	return commit, parents, nil
 }
 
 // maxParents bounds the parents of a commit that is looked at.

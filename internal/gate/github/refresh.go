@@ -3,6 +3,7 @@ package github
 import (
 	"context"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,22 +22,51 @@ type reading struct {
 	onHead, onCandidate []string
 }
 
-// Refresh implements [gate.Refresher]. Order: whose repository, then the
-// request beside the tip of its base, then all that those two name, side by
-// side.
+// Refresh implements [gate.Refresher]. Order: whose repository; beside that,
+// where the name was right the last time, the request and the tip of its base;
+// then all that those two name, side by side.
 func (l *Lane) Refresh(ctx context.Context, s gate.Subject) (gate.Snapshot, error) {
-	name, err := l.repository(ctx)
-	if err != nil {
-		return gate.Snapshot{}, err
-	}
-	r, err := l.settled(ctx, name, s)
+	r, err := l.proven(ctx, s)
 	if err != nil {
 		return gate.Snapshot{}, err
 	}
 	if r.merge.ended {
-		return gate.Snapshot{State: r.merge.state, Repository: name}, nil
+		return gate.Snapshot{State: r.merge.state, Repository: r.repository}, nil
 	}
 	return l.snapshot(r), nil
+}
+
+// proven reads the request under the repository's name. One that was right the
+// last time is proven beside the reading: what was read under a name that the
+// repository does not have any more is dropped, whatever it says.
+func (l *Lane) proven(ctx context.Context, s gate.Subject) (reading, error) {
+	tried, right := l.lastName()
+	if !right {
+		name, err := l.repository(ctx)
+		if err != nil {
+			return reading{}, err
+		}
+		return l.settled(ctx, name, s)
+	}
+	reads, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var name string
+	var unproven error
+	var proving sync.WaitGroup
+	proving.Go(func() {
+		if name, unproven = l.repository(ctx); name != tried {
+			cancel()
+		}
+	})
+	r, err := l.settled(reads, tried, s)
+	proving.Wait()
+	switch {
+	case unproven != nil:
+		return reading{}, unproven
+	case name != tried:
+		return l.settled(ctx, name, s)
+	}
+	return r, err
 }
 
 // look reads a request and what belongs to it once. What the merge comes to

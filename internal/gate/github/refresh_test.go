@@ -195,6 +195,21 @@ func TestRefreshFollowsARenameByIDOnly(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	})
+	t.Run("old name taken after it was proven", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		_, s := b.open(forgesim.OpenPull{})
+		b.refresh(s)
+		must(t, b.repo.Rename("handbook"))
+		taken, err := b.forge.ImportRepository(t.Context(), forgesim.Import{Owner: "acme", Name: "docs", Files: map[string]string{"x": "x"}, Public: true})
+		must(t, err)
+		_, err = b.forge.App().Install(taken)
+		must(t, err)
+		got, err := b.lane.Refresh(t.Context(), s)
+		if r := fencepost.ReasonOf(err); r != fencepost.ReasonIdentity && r != fencepost.ReasonProvider {
+			t.Fatalf("snapshot %+v, error %v", got, err)
+		}
+	})
 	t.Run("transferred", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)

@@ -24,6 +24,8 @@ type meeting struct {
 
 func kindOf(path string) string {
 	switch {
+	case strings.HasSuffix(path, "/repos/acme/docs"):
+		return "repository"
 	case strings.Contains(path, "/pulls/"):
 		return "request"
 	case strings.Contains(path, "/git/ref/"):
@@ -98,6 +100,32 @@ func TestWhatIsIndependentIsReadSideBySide(t *testing.T) {
 	must(t, err)
 	if got.State != fencepost.ReasonNone {
 		t.Errorf("state %q", got.State)
+	}
+}
+
+// A lane that has proven its repository's name proves it again beside the rest,
+// and asks for no commit that it knows.
+func TestALaterRefreshTakesTwoRounds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, s := b.open(forgesim.OpenPull{})
+	b.refresh(s) // the test merge is there
+	limits := quick()
+	limits.ReadAttempts = 1
+	m := &meeting{next: b.forge.RoundTripper(), here: map[string]chan struct{}{}}
+	lane := b.newLaneOver(m, limits)
+	first, err := lane.Refresh(t.Context(), s)
+	must(t, err)
+	const commits = "GET /repos/{owner}/{repo}/git/commits/{commit_sha}"
+	asked := b.forge.Count(commits)
+	m.rounds = [][]string{{"repository", "request", "tip"}, {"rule", "runs", "statuses"}}
+	again, err := lane.Refresh(t.Context(), s)
+	must(t, err)
+	if again.Revision != first.Revision {
+		t.Errorf("snapshot %+v, want %+v", again, first)
+	}
+	if n := b.forge.Count(commits) - asked; asked == 0 || n != 0 {
+		t.Errorf("%d commits were asked for first, and %d again", asked, n)
 	}
 }
 
