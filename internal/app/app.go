@@ -290,7 +290,9 @@ func (a *App) openWorkspaces(ctx context.Context) (err error) {
 	if err := errors.Join(leftovers, swept.Err); err != nil {
 		return a.alerts.Raise(alert.CleanupFailed, "start")
 	}
-	return a.alerts.Resolve(alert.CleanupFailed, "start")
+	// What an earlier process could not remove, whichever part of it that was,
+	// is gone now.
+	return a.alerts.Settle(alert.CleanupFailed)
 }
 
 func (a *App) openListeners(ctx context.Context) (err error) {

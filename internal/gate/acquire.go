@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
@@ -22,6 +23,8 @@ type checkouts struct {
 	// What was fetched, for the evidence; it outlives the files.
 	candidateTree    fencepost.TreeID
 	candidateParents []fencepost.CommitID
+	// unclean is set when something of this evaluation could not be removed.
+	unclean bool
 }
 
 // acquire fetches candidate and action by object id, and holds the candidate
@@ -96,27 +99,35 @@ func (e *evaluation) fetch(
 	return c, nil
 }
 
-// release removes the checkouts. What can't be removed is an alert, and never
-// a pass. DESIGN §6
-func (e *evaluation) release() error {
-	var errs []error
+// release begins to remove the checkouts, which nothing uses any more. The
+// function that it returns waits until they are gone; it is called at every
+// exit, and before anything is frozen. What can't be removed is an alert, and
+// never a pass. DESIGN §6
+func (e *evaluation) release() (released func() error) {
+	var candidate, action error
+	var removing sync.WaitGroup
 	if c := e.checked.candidate; c != nil {
-		errs = append(errs, c.Remove())
+		removing.Go(func() { candidate = c.Remove() })
 	}
 	if c := e.checked.action; c != nil {
-		errs = append(errs, c.Remove())
+		action = c.Remove()
 	}
 	e.checked.candidate, e.checked.action = nil, nil
-	err := errors.Join(errs...)
-	if err != nil {
-		e.alertCleanup()
-		return unavailable("remove checkouts", err)
-	}
-	e.pool.Alerts.Resolve(AlertCleanupFailed, string(e.gate.Name))
-	return nil
+	return sync.OnceValue(func() error {
+		removing.Wait()
+		if err := errors.Join(candidate, action); err != nil {
+			e.alertCleanup()
+			return unavailable("remove checkouts", err)
+		}
+		if !e.checked.unclean {
+			e.pool.Alerts.Resolve(AlertCleanupFailed, string(e.gate.Name))
+		}
+		return nil
+	})
 }
 
 func (e *evaluation) alertCleanup() {
+	e.checked.unclean = true
 	e.pool.Alerts.Raise(Alert{Code: AlertCleanupFailed, Subject: string(e.gate.Name), Reason: fencepost.ReasonUnavailable})
 }
 

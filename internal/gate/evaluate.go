@@ -54,23 +54,25 @@ func (e *evaluation) conclude(ctx context.Context) (fencepost.Publication, error
 	if err == nil {
 		err = e.execute(ctx)
 	}
-	if removal := e.release(); err == nil {
-		err = removal
-	}
-	if err != nil {
-		return frozen, why(ctx, err)
-	}
-	err = e.tenure.during(ctx, e.pool.Now, func(ctx context.Context) (err error) {
-		if e.second, err = e.refresh(ctx); err != nil {
+	released := e.release()
+	if err == nil {
+		err = e.tenure.during(ctx, e.pool.Now, func(ctx context.Context) (err error) {
+			if e.second, err = e.refresh(ctx); err != nil {
+				return err
+			}
+			if err = e.compare(); err != nil {
+				return err
+			}
+			if err = released(); err != nil {
+				return err
+			}
+			frozen, err = e.freeze(ctx, e.verdict())
 			return err
-		}
-		if err = e.compare(); err != nil {
-			return err
-		}
-		frozen, err = e.freeze(ctx, e.verdict())
-		return err
-	})
-	return frozen, err
+		})
+	}
+	// Its failure is told already, where it is not this error.
+	_ = released()
+	return frozen, why(ctx, err)
 }
 
 // begin counts the start, and ends at once what a newer evaluation of the same
