@@ -186,6 +186,11 @@ func OnRevision(s Snapshot, p Policy, id fencepost.RunID) Change {
 	if old != p.Revision {
 		row.RegisteredAt = s.Now
 	}
+	if row.Lineage != p.Lineage {
+		// Nothing of another repository or branch says anything here. What the
+		// sink has stays up until the first run of this one.
+		row = SourceRow{ID: row.ID, Version: row.Version, LastFence: row.LastFence, RegisteredAt: s.Now, Lineage: p.Lineage}
+	}
 	row.Key, row.Revision, row.Enabled, row.NextCheck = p.Key, p.Revision, p.Enabled, s.Now
 	row.FollowUp, row.FollowUpSince = false, time.Time{}
 	change := Change{Source: &row}

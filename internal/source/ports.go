@@ -28,7 +28,9 @@ type Policy struct {
 	// Contracts is the digest of the contracts that the run fence names: how
 	// content is fetched, checked and given to the sink.
 	Contracts Digest
-	Enabled   bool
+	// Lineage is the digest of provider, repository id and ref.
+	Lineage Digest
+	Enabled bool
 	// AcceptUnannounced lets a head be applied that no accepted delivery
 	// named.
 	AcceptUnannounced bool

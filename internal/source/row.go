@@ -119,6 +119,9 @@ type SourceRow struct {
 	Key fencepost.RouteName
 	// Revision is that of the policy in force.
 	Revision fencepost.SourceRevision
+	// Lineage is the digest of provider, repository and ref: heads of another
+	// one are forgotten, as they can't be compared.
+	Lineage Digest
 	// Enabled says whether runs may begin.
 	Enabled bool
 	// Version grows by one with each change of the row; a change of another
