@@ -23,8 +23,13 @@ type Config struct {
 	Ledger Ledger
 	// Trust holds the trust sets in the order of their names.
 	Trust []TrustSet
+	// Database is where the state of several machines is kept; zero for
+	// DataDir alone.
+	Database Database
 	// Gates holds the gates in the order of their routes.
 	Gates []Gate
+	// Sources holds the sources in the order of their routes.
+	Sources []Source
 	// Ingress, Inbox, Work, Provider, Fetch, Runner, Artifacts, Receipts and
 	// Healing are bounds.
 	Ingress   Ingress
