@@ -48,6 +48,8 @@ type Config struct {
 	Observer forgesim.Observer
 	// MergePolls is the forge's; negative for a test merge at once.
 	MergePolls int
+	// RateLimit is the forge's: requests an hour; default as at GitHub.
+	RateLimit int
 	// Manual leaves webhooks in the outbox until they are delivered by hand.
 	Manual bool
 	// Wall is the plan's wall limit; default 60 s.
@@ -192,7 +194,8 @@ func (w *World) makeForge(ctx context.Context) error {
 	var err error
 	w.Forge, err = forgesim.New(ctx, forgesim.Config{
 		Dir: filepath.Join(w.Dir, "forge"), Now: w.Now, Hostility: w.Hostility, Observer: w.Observer, MergePolls: w.MergePolls,
-		App: forgesim.AppConfig{HookURL: w.HookURL, HookSecret: []byte(w.Secret)},
+		RateLimit: w.RateLimit,
+		App:       forgesim.AppConfig{HookURL: w.HookURL, HookSecret: []byte(w.Secret)},
 	})
 	if err != nil {
 		return err
