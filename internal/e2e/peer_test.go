@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,6 +115,7 @@ func (p *peer) start(t *testing.T) {
 	t.Helper()
 	host, port, _ := strings.Cut(p.address, ":")
 	p.cmd = exec.Command(*peerWebhook, "-hooks", filepath.Join(p.dir, "hooks.json"), "-ip", host, "-port", port)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,9 +130,11 @@ func (p *peer) start(t *testing.T) {
 	t.Fatal("the peer does not listen")
 }
 
+// kill ends the peer with what it forked, as a service manager, a container's
+// end or a lost machine does.
 func (p *peer) kill(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
+	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		t.Fatal(err)
 	}
 	// Its exit status says that it was killed.
