@@ -80,6 +80,10 @@ type Config struct {
 	// request's head or base moved; default [DefaultMergePolls], negative for
 	// none.
 	MergePolls int
+	// RememberGit gives what git answered once again to equal requests for
+	// commits by their ids, from memory: for measurements beside a forge that
+	// answers at once.
+	RememberGit bool
 	// Observer, where set, sees each REST exchange that has an answer, before
 	// faults lose or disfigure it. The request's URL has no [APIPrefix]. It is
 	// called concurrently.

@@ -36,6 +36,7 @@ type Forge struct {
 	outbox        []*Delivery
 	deliveries    []*Delivery
 	answers       map[string]answer // last good answer by URL, for Stale
+	gitAnswers    gitMemory
 }
 
 // New makes a forge with one App and no repository.

@@ -300,6 +300,28 @@ func (p *PullRequest) makeTestMerge(ctx context.Context) (err error) {
 	return nil
 }
 
+// PrepareTestMerge makes the test merge of head and base now, where it is not
+// there yet, so that no request has to wait for it, and returns its commit; ""
+// for a conflict. GitHub has made it when somebody looked at the request before.
+func (p *PullRequest) PrepareTestMerge(ctx context.Context) (string, error) {
+	p.forge.mu.Lock()
+	defer p.forge.mu.Unlock()
+	if p.state != "open" {
+		return "", fmt.Errorf("test merge of pull request %d, which is closed: %w", p.number, ErrConfig)
+	}
+	t := &p.test
+	if base := p.base.refs["refs/heads/"+p.baseBranch]; !t.known || t.head != p.headSHA || t.base != base {
+		t.head, t.base, t.polls = p.headSHA, base, 0
+		if err := p.makeTestMerge(ctx); err != nil {
+			return "", err
+		}
+	}
+	if !t.mergeable {
+		return "", nil
+	}
+	return t.sha, nil
+}
+
 var errConflict = errors.New("merge conflict")
 
 // mergeTree returns the tree of merging head into base. Called with mu held.

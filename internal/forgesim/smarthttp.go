@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/cgi"
 	"strconv"
@@ -127,9 +128,35 @@ func (f *Forge) serveBackend(w http.ResponseWriter, c *call, e *Exchange, tail s
 		out.cut = max(t.Bytes, 1)
 	}
 	defer func() { f.leave(e, out.status, out.sent) }()
-	f.backend(inner).ServeHTTP(out, inner)
+	f.answerGit(out, inner, body)
 	if err := afterwards(c.ctx, c.effects); err != nil || has[DropAnswer](c.effects) {
 		out.status = 0
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// answerGit answers from memory where it may, and else has git answer.
+func (f *Forge) answerGit(out *gitWriter, inner *http.Request, body []byte) {
+	q, same := gitQuestion(out.call, body)
+	if !same || !f.config.RememberGit {
+		f.backend(inner).ServeHTTP(out, inner)
+		return
+	}
+	if a, ok := f.recall(q); ok {
+		maps.Copy(out.Header(), a.header)
+		out.WriteHeader(a.status)
+		if _, err := out.Write(a.body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		return
+	}
+	var kept recorder
+	kept.header = http.Header{}
+	f.backend(inner).ServeHTTP(&kept, inner)
+	f.memorize(q, kept.status, kept.header, kept.body.Bytes())
+	maps.Copy(out.Header(), kept.header)
+	out.WriteHeader(kept.status)
+	if _, err := out.Write(kept.body.Bytes()); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 }
