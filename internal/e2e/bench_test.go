@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/forgesim"
 	"github.com/fencepost/fencepost/internal/receipt"
 	"github.com/fencepost/fencepost/internal/trial/world"
@@ -24,18 +28,37 @@ import (
 // pause between writes.
 const quick = "provider: {write_interval: 0s}\n"
 
-// BenchmarkEvaluation is one delivery from receipt to its end on a forge that
-// answers at once, with a repository of 1 MB: all but the program's own time
-// is the controller's share, the Git server's and the forge's included.
+// BenchmarkEvaluation is one delivery from receipt to its end, with a
+// repository of 1 MB: all but the program's own time is the controller's
+// share. The forge and its Git server run beside it and answer over loopback.
+//
+// At once is a forge that has all at hand when the event goes out: the test
+// merge is made, and what Git sends for it is worked out. With real Git both
+// are part of the share: each costs some processes of Git.
 func BenchmarkEvaluation(b *testing.B) {
+	b.Run("at-once", func(b *testing.B) { benchmarkEvaluation(b, true) })
+	b.Run("real-git", func(b *testing.B) { benchmarkEvaluation(b, false) })
+}
+
+func benchmarkEvaluation(b *testing.B, atOnce bool) {
 	files := behave("pass")
 	for i := range 200 {
 		files[fmt.Sprintf("docs/%03d.md", i)] = strings.Repeat(fmt.Sprintf("line %d of a page\n", i), 300)
 	}
-	w := newWorld(b, world.Config{MergePolls: -1, YAML: quick, Repository: forgesim.Import{Files: files}})
+	w := newWorld(b, world.Config{
+		MergePolls: -1, YAML: quick, Repository: forgesim.Import{Files: files}, Manual: true, RememberGit: atOnce,
+	})
+	token := installToken(b, w)
 	var shares []time.Duration
 	for b.Loop() {
 		pr := open(b, w, "pass")
+		if atOnce {
+			prepare(b, w, pr, token)
+		}
+		if err := w.Forge.Deliver(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		awaitRun(b, w, pr)
 		r := ended(b, w, pr)
 		end, _ := world.Find(r, receipt.Ended)
 		ran, _ := world.Find(r, receipt.Ran)
@@ -45,6 +68,54 @@ func BenchmarkEvaluation(b *testing.B) {
 	b.ReportMetric(float64(shares[len(shares)/2])/1e6, "share-p50-ms")
 	b.ReportMetric(float64(shares[len(shares)*9/10])/1e6, "share-p90-ms")
 	b.ReportMetric(0, "ns/op")
+}
+
+// installToken is a token that reads the gated repository.
+func installToken(b *testing.B, w *world.World) string {
+	b.Helper()
+	installation, err := w.Forge.App().Install(w.Repository)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return installation.Token(w.Repository)
+}
+
+// prepare has the forge do beforehand what the evaluation will ask it for.
+func prepare(b *testing.B, w *world.World, pr *forgesim.PullRequest, token string) {
+	b.Helper()
+	sha, err := pr.PrepareTestMerge(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	merge, err := fencepost.ParseCommitID(sha)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := gitfetch.Fetch(b.Context(), gitfetch.Request{
+		URL: w.Server.Git + "/" + w.Repository.FullName() + ".git", Commit: merge, AllowHTTP: true,
+		Dir: filepath.Join(b.TempDir(), sha),
+		Credential: func(context.Context) (string, fencepost.Secret, error) {
+			return "x-access-token", fencepost.NewSecret([]byte(token)), nil
+		},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.Remove(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// awaitRun waits for the result at the forge: to read receipts meanwhile would
+// take the processors from who is measured.
+func awaitRun(b *testing.B, w *world.World, pr *forgesim.PullRequest) {
+	b.Helper()
+	head := pr.Head()
+	if _, err := world.Await(b.Context(), endWithin, func() (struct{}, bool, error) {
+		return struct{}{}, len(w.Repository.CheckRuns(head)) > 0, nil
+	}); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchmarkMemory is what an idle controller takes, and what it takes at most

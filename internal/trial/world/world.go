@@ -48,6 +48,8 @@ type Config struct {
 	Observer forgesim.Observer
 	// MergePolls is the forge's; negative for a test merge at once.
 	MergePolls int
+	// RememberGit is the forge's: equal fetches are answered from memory.
+	RememberGit bool
 	// RateLimit is the forge's: requests an hour; default as at GitHub.
 	RateLimit int
 	// Manual leaves webhooks in the outbox until they are delivered by hand.
@@ -193,7 +195,7 @@ func (w *World) makeForge(ctx context.Context) error {
 	w.Secret = hex.EncodeToString(secret)
 	var err error
 	w.Forge, err = forgesim.New(ctx, forgesim.Config{
-		Dir: filepath.Join(w.Dir, "forge"), Now: w.Now, Hostility: w.Hostility, Observer: w.Observer, MergePolls: w.MergePolls,
+		Dir: filepath.Join(w.Dir, "forge"), Now: w.Now, Hostility: w.Hostility, Observer: w.Observer, MergePolls: w.MergePolls, RememberGit: w.RememberGit,
 		RateLimit: w.RateLimit,
 		App:       forgesim.AppConfig{HookURL: w.HookURL, HookSecret: []byte(w.Secret)},
 	})
