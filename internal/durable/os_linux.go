@@ -184,3 +184,5 @@ func hasOption(options, want string) bool {
 	}
 	return false
 }
+
+func syncVolume(dir *os.File) error { return control(dir, unix.Syncfs) }

@@ -2,7 +2,10 @@
 
 package durable
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // writeEach stands in for pwritev(2).
 func writeEach(f *os.File, parts [][]byte, off int64) (int, error) {
@@ -19,3 +22,6 @@ func writeEach(f *os.File, parts [][]byte, off int64) (int, error) {
 
 // mountOf is not asked here: every file system is known by its name.
 func mountOf(string) mount { return mount{durability: Unsuitable} }
+
+// syncVolume is not to be had here: sync(2) says nothing of errors.
+func syncVolume(*os.File) error { return errors.ErrUnsupported }

@@ -485,3 +485,79 @@ func TestAKilledProcessLeavesItsWritesInThePageCache(t *testing.T) {
 		t.Errorf("after a crash %q, want what was synced", got)
 	}
 }
+
+func TestASymbolicLinkIsItsName(t *testing.T) {
+	t.Parallel()
+	d := crashfs.New(crashfs.Options{})
+	p := d.Process()
+	must(t, p.Symlink("old", "here"))
+	must(t, p.SyncDir("."))
+	if err := p.Symlink("x", "here"); !errors.Is(err, fs.ErrExist) {
+		t.Fatalf("symlink over a name: %v, want ErrExist", err)
+	}
+	must(t, p.Symlink("new", "next"))
+	must(t, p.Rename("next", "here"))
+	if text, err := p.Readlink("here"); err != nil || text != "new" {
+		t.Fatalf("Readlink = %q, %v", text, err)
+	}
+	for policy, want := range map[string]string{"lost": "old", "kept": "new"} {
+		keep := crashfs.LoseAll
+		if policy == "kept" {
+			keep = crashfs.KeepAll
+		}
+		if text, err := d.After(keep).Process().Readlink("here"); err != nil || text != want {
+			t.Errorf("rename %s: Readlink = %q, %v, want %q", policy, text, err, want)
+		}
+	}
+	create(t, p, "file", nil)
+	if _, err := p.Readlink("file"); !errors.Is(err, durable.ErrNotLink) {
+		t.Errorf("Readlink of a file: %v, want ErrNotLink", err)
+	}
+	if _, err := p.OpenFile("here", os.O_RDONLY, 0); err == nil {
+		t.Error("a link was opened")
+	}
+}
+
+func TestATreeIsSyncedWhole(t *testing.T) {
+	t.Parallel()
+	build := func(plan crashfs.Plan) (*crashfs.Disk, error) {
+		d := crashfs.New(crashfs.Options{})
+		p := d.Process()
+		must(t, p.Mkdir("t", durable.DirPerm))
+		must(t, p.SyncDir("."))
+		tree, err := p.OpenTree("t")
+		must(t, err)
+		must(t, p.Mkdir("t/sub", durable.DirPerm))
+		create(t, p, "t/sub/a", fill('a'))
+		create(t, p, "t/b", fill('b'))
+		create(t, p, "beside", fill('c'))
+		d.Plan(plan)
+		err = tree.Sync()
+		d.Plan(nil)
+		must(t, tree.Close())
+		return d, err
+	}
+	d, err := build(nil)
+	must(t, err)
+	lost := d.After(crashfs.LoseAll)
+	if got := content(t, lost, "t/sub/a") + content(t, lost, "t/b"); got != string(fill('a'))+string(fill('b')) {
+		t.Error("a synced tree was not whole after a crash")
+	}
+	if got := content(t, lost, "beside"); got != "-" {
+		t.Error("a file beside the tree was synced with it")
+	}
+	injected := errors.New("input/output error")
+	d, err = build(func(c crashfs.Call) crashfs.Fault {
+		if c.Op == crashfs.OpSyncTree {
+			return crashfs.Fault{Err: injected}
+		}
+		return crashfs.Fault{}
+	})
+	if !errors.Is(err, injected) {
+		t.Fatalf("Sync = %v, want the injected error", err)
+	}
+	// The bytes are clean and lost, whatever is kept of the names.
+	if got := content(t, d.After(crashfs.KeepAll), "t/b"); got == string(fill('b')) {
+		t.Error("a failed sync of a tree left its bytes on the disk")
+	}
+}

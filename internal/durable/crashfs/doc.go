@@ -28,6 +28,10 @@
 // that the next Sync has nothing to do and succeeds, readable, and not on the
 // disk (RELIABILITY §2.5).
 //
+// A symbolic link is a name like others, and its text is there when the link
+// is. No name leads through one: Stat describes the link, and opening it
+// fails.
+//
 // # Calls
 //
 // Every call of every process has a number, counted from 1 ([Disk.Calls]). A

@@ -16,7 +16,8 @@ var (
 // An Op names a call.
 type Op string
 
-// The calls of [durable.FS] and [durable.File].
+// The calls of [durable.FS], [durable.File], [durable.Linker] and
+// [durable.Tree].
 const (
 	OpOpen     Op = "open"
 	OpMkdir    Op = "mkdir"
@@ -36,13 +37,17 @@ const (
 	OpLock     Op = "lock"
 	OpUnlock   Op = "unlock"
 	OpClose    Op = "close"
+	OpSymlink  Op = "symlink"
+	OpReadlink Op = "readlink"
+	OpOpenTree Op = "opentree"
+	OpSyncTree Op = "synctree"
 )
 
 // Changes reports whether the call can change what a later start finds.
 func (o Op) Changes() bool {
 	switch o {
 	case OpOpen, OpMkdir, OpRename, OpLink, OpRemove, OpSyncDir,
-		OpWrite, OpAllocate, OpTruncate, OpSync:
+		OpWrite, OpAllocate, OpTruncate, OpSync, OpSymlink, OpSyncTree:
 		return true
 	}
 	return false

@@ -36,6 +36,9 @@ type inode struct {
 	// them.
 	sizes []int64
 
+	// Of a symbolic link, which has nothing else: its text.
+	target string
+
 	links, opens int
 	lock         lock
 }
@@ -188,6 +191,7 @@ func (n *inode) room() int64 {
 // each unsynced change, in a fixed order.
 func (n *inode) after(keep func(versions int) int) *inode {
 	a := newInode(n.id, false)
+	a.target = n.target
 	a.durable, a.durableSize = slices.Clone(n.durable), n.durableSize
 	for _, i := range slices.Sorted(maps.Keys(n.dirty)) {
 		versions := n.dirty[i]

@@ -17,6 +17,7 @@ const (
 	errNotDir   = syscall.ENOTDIR
 	errIsDir    = syscall.EISDIR
 	errNotEmpty = syscall.ENOTEMPTY
+	errLoop     = syscall.ELOOP
 )
 
 // A Process is what one simulated process sees of a disk. It is safe for
@@ -94,7 +95,7 @@ func (p *Process) call(c Call, do func(keep int) error) error {
 // last does what a call still does whose caller won't hear of it.
 func (p *Process) last(c Call, f Fault, when When, do func(keep int) error) {
 	switch {
-	case f.Err != nil && c.Op == OpSync, when == Inside && c.Op == OpWrite:
+	case f.Err != nil && (c.Op == OpSync || c.Op == OpSyncTree), when == Inside && c.Op == OpWrite:
 		_ = do(f.Keep)
 	case when == After:
 		_ = do(-1)
@@ -106,7 +107,7 @@ func (p *Process) failIn(c Call, f Fault, do func(keep int) error) error {
 	if errors.Is(f.Err, durable.ErrNoSpace) {
 		err = noSpace(string(c.Op), c.Name)
 	}
-	if c.Op == OpWrite || c.Op == OpSync {
+	if c.Op == OpWrite || c.Op == OpSync || c.Op == OpSyncTree {
 		err = errors.Join(err, do(f.Keep))
 	}
 	return err
@@ -143,6 +144,8 @@ func (p *Process) open(name string, flag int) (*inode, error) {
 		return nil, pathError("open", name, fs.ErrExist)
 	case n != nil && n.dir && flag&(os.O_WRONLY|os.O_RDWR|os.O_CREATE) != 0:
 		return nil, pathError("open", name, errIsDir)
+	case n != nil && n.target != "":
+		return nil, pathError("open", name, errLoop)
 	case n == nil && flag&os.O_CREATE == 0:
 		return nil, pathError("open", name, fs.ErrNotExist)
 	case d.readOnly && flag&(os.O_WRONLY|os.O_RDWR) != 0:
