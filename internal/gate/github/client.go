@@ -28,6 +28,10 @@ type ClientConfig struct {
 	AllowHTTP bool
 	// App is who we are.
 	App App
+	// Token, in place of App, is a person's fine-grained token: enough for a
+	// source, while a gate needs an App. It is asked for at each request, so
+	// that a changed secret counts.
+	Token func(ctx context.Context) (fencepost.Secret, error)
 	// Transport sends requests; nil is one of the client's own, like
 	// [http.DefaultTransport], that keeps the connections of a refresh open.
 	Transport http.RoundTripper
@@ -39,12 +43,13 @@ type ClientConfig struct {
 	Now func() time.Time
 }
 
-// A Client speaks as one installation of one App. All gates of an
-// installation share one, because GitHub counts by installation. It is safe
+// A Client speaks as one installation of one App, or with one token. All gates
+// and sources of an installation share one, because GitHub counts by installation. It is safe
 // for concurrent use, and starts no goroutine but those of its connections.
 type Client struct {
 	base   *url.URL
 	app    App
+	token  func(context.Context) (fencepost.Secret, error) // nil: the App's
 	http   *http.Client
 	agent  string
 	limits Limits
@@ -72,7 +77,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 	base := *c.API
 	base.Path, base.RawPath = trimSlash(base.Path), trimSlash(base.RawPath)
 	client := &Client{
-		base: &base, app: c.App, agent: c.UserAgent, limits: limits, now: c.Now,
+		base: &base, app: c.App, token: c.Token, agent: c.UserAgent, limits: limits, now: c.Now,
 		http: &http.Client{
 			Transport:     c.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -117,9 +122,11 @@ func (c ClientConfig) validate() error {
 		return fmt.Errorf("api: want an absolute URL without user, query or fragment: %w", fencepost.ErrMalformed)
 	case c.API.Scheme != "https" && (c.API.Scheme != "http" || !c.AllowHTTP):
 		return fmt.Errorf("api: want https (or allow_http: true for plain HTTP on loopback): %w", fencepost.ErrMalformed)
-	case c.App.ID <= 0 || c.App.Installation <= 0:
+	case c.Token != nil && (c.App.ID != 0 || c.App.Installation != 0 || c.App.Key != nil):
+		return fmt.Errorf("credential: want an app or a token, not both: %w", fencepost.ErrMalformed)
+	case c.Token == nil && (c.App.ID <= 0 || c.App.Installation <= 0):
 		return fmt.Errorf("app: id and installation must be above 0: %w", fencepost.ErrMalformed)
-	case c.App.Key == nil || c.Now == nil:
+	case (c.Token == nil && c.App.Key == nil) || c.Now == nil:
 		return fmt.Errorf("app key and clock: %w", fencepost.ErrZeroValue)
 	}
 	return c.Limits.Validate()
@@ -231,7 +238,10 @@ func passing(err error) bool {
 
 // forget drops the credential that a call used.
 func (c *Client) forget(k call, token fencepost.Secret) {
-	if k.as == asApp {
+	switch {
+	case c.token != nil:
+		return // it is read anew each time
+	case k.as == asApp:
 		c.signer.forget()
 		return
 	}
@@ -270,7 +280,12 @@ func (c *Client) send(ctx context.Context, k call) (*answer, error) {
 }
 
 func (c *Client) bearer(ctx context.Context, k call) (fencepost.Secret, error) {
-	if k.as == asApp {
+	switch {
+	case c.token != nil && k.as == asInstallation:
+		return c.ownToken(ctx)
+	case c.token != nil:
+		return fencepost.Secret{}, credentialError(k.op, errors.New("a token can't speak as an App"))
+	case k.as == asApp:
 		return c.signer.bearer(ctx)
 	}
 	return c.wallet.token(ctx, k.grant)

@@ -69,6 +69,9 @@ func NewLane(client *Client, c LaneConfig) (*Lane, error) {
 	if client == nil || c.Gate == "" {
 		return nil, fmt.Errorf("gate without client or name: %w", fencepost.ErrZeroValue)
 	}
+	if client.token != nil {
+		return nil, fmt.Errorf("gate %s: a gate needs an App, not a token: %w", c.Gate, fencepost.ErrMalformed)
+	}
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("gate %s: %w", c.Gate, err)
 	}

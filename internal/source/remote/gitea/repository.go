@@ -1,0 +1,193 @@
+package gitea
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/source"
+	"github.com/fencepost/fencepost/internal/source/remote"
+)
+
+// A Repository is one repository of an instance, by its id and the name that
+// it is to have. It is safe for concurrent use.
+type Repository struct {
+	client *Client
+	byID   string // path of the repository by its id
+	byName string // path by its name
+
+	mu sync.Mutex
+	// Guarded by mu: the last answer that a server made conditional.
+	etag string
+	held remote.Facts
+}
+
+var (
+	_ remote.Identity = (*Repository)(nil)
+	_ remote.Ancestry = (*Repository)(nil)
+)
+
+// Repository names a repository. It sends nothing. Its error matches
+// [fencepost.ErrMalformed].
+func (c *Client) Repository(id int64, fullName string) (*Repository, error) {
+	owner, name, ok := strings.Cut(fullName, "/")
+	if id <= 0 || !ok || !isName(owner) || !isName(name) {
+		return nil, fmt.Errorf("repository: want an id above 0 and owner/name: %w", fencepost.ErrMalformed)
+	}
+	return &Repository{
+		client: c, byID: "/repositories/" + strconv.FormatInt(id, 10), byName: "/repos/" + fullName,
+	}, nil
+}
+
+// isName reports whether s can be an owner or a repository: what AlphaDashDot
+// allows.
+func isName(s string) bool {
+	return s != "" && s != "." && s != ".." && len(s) <= 100 && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+	})
+}
+
+// The fields that are looked at. Pointers tell what is absent from what is
+// zero.
+type repositoryAnswer struct {
+	ID    *int64 `json:"id"`
+	Owner *struct {
+		ID *int64 `json:"id"`
+	} `json:"owner"`
+	FullName     *string `json:"full_name"`
+	Private      *bool   `json:"private"`
+	ObjectFormat string  `json:"object_format_name"`
+}
+
+// Identity implements [remote.Identity]. It asks by the id, by which a renamed
+// repository shows its new name. Where there is none of that id, the name
+// tells a repository that was deleted from one that was replaced.
+func (r *Repository) Identity(ctx context.Context) (remote.Facts, error) {
+	const op = "get repository"
+	etag, held := r.last()
+	a, err := r.client.get(ctx, op, r.byID, etag)
+	if err != nil {
+		return remote.Facts{}, err
+	}
+	switch a.status {
+	case http.StatusNotModified:
+		return held, nil
+	case http.StatusNotFound:
+		return r.underTheName(ctx)
+	}
+	facts, err := decodeFacts(op, a.body)
+	if err != nil {
+		return remote.Facts{}, err
+	}
+	r.keep(a.etag, facts)
+	return facts, nil
+}
+
+// underTheName says what has the name of a repository whose id is not there.
+func (r *Repository) underTheName(ctx context.Context) (remote.Facts, error) {
+	const op = "get repository by name"
+	a, err := r.client.get(ctx, op, r.byName, "")
+	if err != nil {
+		return remote.Facts{}, err
+	}
+	if a.status == http.StatusNotFound {
+		return remote.Facts{}, fail(op, fencepost.ReasonCommitGone, errors.New("the repository is gone, or the token does not reach it"))
+	}
+	facts, err := decodeFacts(op, a.body)
+	if err == nil && r.byID == "/repositories/"+strconv.FormatInt(facts.ID, 10) {
+		err = fail(op, fencepost.ReasonProvider, errors.New("the repository is there by its name and not by its id"))
+	}
+	if err != nil {
+		return remote.Facts{}, err
+	}
+	return facts, nil
+}
+
+func (r *Repository) last() (string, remote.Facts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.etag, r.held
+}
+
+func (r *Repository) keep(etag string, facts remote.Facts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.etag, r.held = etag, facts
+}
+
+func decodeFacts(op string, body []byte) (remote.Facts, error) {
+	var got repositoryAnswer
+	if err := decode(op, body, &got); err != nil {
+		return remote.Facts{}, err
+	}
+	if got.ID == nil || got.Owner == nil || got.Owner.ID == nil || got.FullName == nil || got.Private == nil {
+		return remote.Facts{}, fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
+	}
+	return remote.Facts{
+		ID: *got.ID, OwnerID: *got.Owner.ID, FullName: *got.FullName, Private: *got.Private, ObjectFormat: got.ObjectFormat,
+	}, nil
+}
+
+// decode reads one JSON value strictly: no duplicate names, valid UTF-8, names
+// in their exact case, nothing after it. Unknown fields are allowed.
+func decode(op string, body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return fail(op, fencepost.ReasonProvider, &brokenError{text: "the answer is not the JSON that was to come", cause: err})
+	}
+	return nil
+}
+
+// Ancestry implements [remote.Ancestry]: the API counts what one commit has
+// that the other lacks, and each containing the other is such a count of none.
+// contracts/gitea.md §8
+func (r *Repository) Ancestry(ctx context.Context, head, other fencepost.CommitID) (source.Ancestry, error) {
+	if head == other {
+		return source.Same, nil
+	}
+	lacks, known, err := r.lacks(ctx, head, other)
+	switch {
+	case err != nil:
+		return 0, err
+	case !known:
+		return source.Unknown, nil
+	case !lacks:
+		return source.Ahead, nil
+	}
+	lacks, known, err = r.lacks(ctx, other, head)
+	switch {
+	case err != nil:
+		return 0, err
+	case !known:
+		return source.Unknown, nil
+	case !lacks:
+		return source.Behind, nil
+	}
+	return source.Apart, nil
+}
+
+// lacks reports whether base lacks a commit that the other has. It is not
+// known where one of them is not there.
+func (r *Repository) lacks(ctx context.Context, base, other fencepost.CommitID) (lacks, known bool, err error) {
+	const op = "compare commits"
+	a, err := r.client.get(ctx, op, r.byName+"/compare/"+base.String()+"..."+other.String(), "")
+	if err != nil || a.status == http.StatusNotFound {
+		return false, false, err
+	}
+	var got struct {
+		Total *int64 `json:"total_commits"`
+	}
+	if err := decode(op, a.body, &got); err != nil {
+		return false, false, err
+	}
+	if got.Total == nil || *got.Total < 0 {
+		return false, false, fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
+	}
+	return *got.Total > 0, true, nil
+}
