@@ -136,7 +136,7 @@ func OnEnd(s Snapshot, p Policy, h Hold, e Ending) (Change, error) {
 			change.Resolve = append(change.Resolve, alerts(p.Key, AlertFreshness, AlertFollowUpStuck)...)
 		}
 	case Partial:
-		change.Raise = alerts(p.Key, AlertRunPartial)
+		change.Raise = raise(p, AlertRunPartial)
 		row.UnmetSince = earlier(row.UnmetSince, s.Now)
 	default:
 		change.Raise = failed(p, e.Reason)
@@ -175,7 +175,7 @@ func failed(p Policy, why fencepost.Reason) []AlertRow {
 	if why == fencepost.ReasonRetriesExhausted {
 		code = AlertRetriesExhausted
 	}
-	return alerts(p.Key, code, alertOf(why))
+	return raise(p, code, alertOf(why))
 }
 
 // A Trouble is why an attempt came to nothing.
@@ -201,7 +201,7 @@ func OnTrouble(s Snapshot, p Policy, h Hold, t Trouble) (change Change, until ti
 	if f := fateOf(t.Reason); !t.Shutdown && (f != FateRetry || exhausted) {
 		change, err = OnEnd(s, p, h, Ending{Status: Failed, Reason: t.Reason, Detail: t.Detail, NewRun: t.NewRun})
 		if exhausted && f == FateRetry {
-			change.Raise = append(change.Raise, alerts(p.Key, AlertRetriesExhausted)...)
+			change.Raise = append(change.Raise, raise(p, AlertRetriesExhausted)...)
 		}
 		change.Raise = append(change.Raise, leftover(p, t)...)
 		return change, time.Time{}, err
@@ -216,7 +216,7 @@ func OnTrouble(s Snapshot, p Policy, h Hold, t Trouble) (change Change, until ti
 	}
 	change = Change{Lock: &LockRow{Fence: s.Lock.Fence}, Update: &log, Job: jobOf(&log)}
 	if code := alertOf(t.Reason); code != "" && code != AlertHeadContradiction {
-		change.Raise = alerts(p.Key, code)
+		change.Raise = raise(p, code)
 	}
 	change.Raise = append(change.Raise, leftover(p, t)...)
 	return change, log.NotBefore, nil
@@ -226,5 +226,5 @@ func leftover(p Policy, t Trouble) []AlertRow {
 	if !t.Leftover {
 		return nil
 	}
-	return alerts(p.Key, AlertCleanupFailed)
+	return raise(p, AlertCleanupFailed)
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -225,6 +226,13 @@ func ended(s Snapshot, run *RunRow, status Status, why fencepost.Reason) *RunRow
 func allAlerts(key fencepost.RouteName) []AlertRow {
 	return alerts(key, AlertFreshness, AlertLockStale, AlertRunFailed, AlertRunPartial, AlertRetriesExhausted,
 		AlertCredential, AlertProvider, AlertFollowUpStuck, AlertHeadContradiction)
+}
+
+// raise names alerts of a source, but for those that its policy leaves out.
+func raise(p Policy, codes ...AlertCode) []AlertRow {
+	return slices.DeleteFunc(alerts(p.Key, codes...), func(a AlertRow) bool {
+		return (a.Code == AlertRunFailed || a.Code == AlertRunPartial) && slices.Contains(p.Muted, a.Code)
+	})
 }
 
 func alerts(key fencepost.RouteName, codes ...AlertCode) []AlertRow {

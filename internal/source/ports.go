@@ -36,7 +36,10 @@ type Policy struct {
 	AcceptUnannounced bool
 	// AcceptForced lets a head be applied that doesn't contain the last one.
 	AcceptForced bool
-	Timings      fencepost.Timings
+	// Muted are alerts that the policy leaves out: of [AlertRunFailed] and
+	// [AlertRunPartial] alone.
+	Muted   []AlertCode
+	Timings fencepost.Timings
 }
 
 // A Remote looks at one source's repository with the source's own credential,

@@ -32,7 +32,7 @@ func OnObservation(s Snapshot, p Policy, o Observed) (Change, error) {
 	if o.Reason != fencepost.ReasonNone {
 		// One failed look is no news: the alert is for what stays.
 		if s.Source.Trouble != fencepost.ReasonNone || fateOf(o.Reason) != FateRetry {
-			change.Raise = alerts(p.Key, alertOf(o.Reason))
+			change.Raise = raise(p, alertOf(o.Reason))
 		}
 		return change, nil
 	}
@@ -46,7 +46,7 @@ func OnObservation(s Snapshot, p Policy, o Observed) (Change, error) {
 		return change, nil
 	}
 	if news && o.Head != row.Applied && !o.Named && !p.AcceptUnannounced {
-		change.Raise = alerts(p.Key, AlertHeadContradiction)
+		change.Raise = raise(p, AlertHeadContradiction)
 		return change, nil
 	}
 	switch {
@@ -103,7 +103,7 @@ func OnWatch(s Snapshot, p Policy, id fencepost.RunID) Change {
 // all the time.
 func recoverRun(s Snapshot, p Policy, id fencepost.RunID) Change {
 	row := s.Source
-	change := Change{Source: &row, Raise: alerts(p.Key, AlertLockStale)}
+	change := Change{Source: &row, Raise: raise(p, AlertLockStale)}
 	if !s.Lock.Free() {
 		change.Lock = &LockRow{Fence: s.Lock.Fence}
 	}
@@ -113,7 +113,7 @@ func recoverRun(s Snapshot, p Policy, id fencepost.RunID) Change {
 	change.Update = ended(s, s.Open, Failed, fencepost.ReasonLost)
 	row.UnmetSince = earlier(row.UnmetSince, s.Now)
 	row.NextCheck = s.Now
-	change.Raise = append(change.Raise, alerts(p.Key, AlertRunFailed)...)
+	change.Raise = append(change.Raise, raise(p, AlertRunFailed)...)
 	if !row.Enabled || s.Open.Trigger.Kind == ByRecovery && !row.FollowUp {
 		return change
 	}
