@@ -151,6 +151,9 @@ type Standings interface {
 	// Enter records that a subject is under way, and returns the newest
 	// standing that was advanced for the gate and the subject's head.
 	Enter(ctx context.Context, g Name, s Subject) (Standing, error)
+	// Newest returns the newest standing that was advanced for the gate and the
+	// subject's head, and changes nothing.
+	Newest(ctx context.Context, g Name, s Subject) (Standing, error)
 	// Advance makes st the newest one unless a newer one stands, and returns
 	// the one that stands then.
 	Advance(ctx context.Context, g Name, s Subject, st Standing) (Standing, error)

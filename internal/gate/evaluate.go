@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -43,10 +44,7 @@ func (w *work) evaluate(ctx context.Context, l fencepost.Lease) end {
 func (e *evaluation) conclude(ctx context.Context) (fencepost.Publication, error) {
 	var frozen fencepost.Publication
 	err := e.tenure.during(ctx, e.pool.Now, func(ctx context.Context) (err error) {
-		if err = e.begin(ctx); err != nil {
-			return err
-		}
-		if e.first, err = e.refresh(ctx); err != nil {
+		if e.first, err = e.begin(ctx); err != nil {
 			return err
 		}
 		return e.acquire(ctx)
@@ -75,9 +73,39 @@ func (e *evaluation) conclude(ctx context.Context) (fencepost.Publication, error
 	return frozen, why(ctx, err)
 }
 
-// begin counts the start, and ends at once what a newer evaluation of the same
+// begin counts the start while it reads the gate for the first time: neither
+// needs the other. One that is known to be overtaken, or begun too often, asks
+// the provider nothing.
+func (e *evaluation) begin(ctx context.Context) (Snapshot, error) {
+	newest, err := e.pool.Standings.Newest(ctx, e.gate.Name, e.subject)
+	if err != nil {
+		return Snapshot{}, unavailable("read standing", err)
+	}
+	next := e.note
+	next.Starts++
+	if e.mayBegin(next, newest) != nil {
+		if err := e.enter(ctx); err != nil {
+			return Snapshot{}, err
+		}
+		return e.refresh(ctx)
+	}
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var first look
+	var beside sync.WaitGroup
+	beside.Go(func() { first = e.look(reading) })
+	if err := e.enter(ctx); err != nil {
+		cancel()
+		beside.Wait() // what was cut off says nothing
+		return Snapshot{}, err
+	}
+	beside.Wait()
+	return e.looked(ctx, first)
+}
+
+// enter counts the start, and ends at once what a newer evaluation of the same
 // head has overtaken, or what was begun too often.
-func (e *evaluation) begin(ctx context.Context) error {
+func (e *evaluation) enter(ctx context.Context) error {
 	note, err := e.pool.Notes.Change(ctx, e.delivery.Key(), func(n *Note) { n.Starts, n.Entered = n.Starts+1, e.subject })
 	if err != nil {
 		return unavailable("count start", err)
@@ -87,6 +115,12 @@ func (e *evaluation) begin(ctx context.Context) error {
 	if err != nil {
 		return unavailable("enter standing", err)
 	}
+	return e.mayBegin(note, newest)
+}
+
+// mayBegin is why an evaluation with that note, beside that newest one of its
+// head, may not begin.
+func (e *evaluation) mayBegin(note Note, newest Standing) error {
 	switch {
 	case e.standing().Before(newest):
 		return errorf("begin", fencepost.ReasonSuperseded, "a newer evaluation of this head is staged")
@@ -105,15 +139,32 @@ func (e *evaluation) standing() Standing {
 // refresh reads the gate. A state in which it can't be judged is an error with
 // that reason, and the snapshot of it.
 func (e *evaluation) refresh(ctx context.Context) (Snapshot, error) {
+	return e.looked(ctx, e.look(ctx))
+}
+
+// A look is one reading of the gate.
+type look struct {
+	snapshot Snapshot
+	err      error
+	took     time.Duration
+}
+
+func (e *evaluation) look(ctx context.Context) look {
 	began := e.pool.Now()
 	s, err := e.gate.Lane.Refresh(ctx, e.subject)
+	return look{s, err, e.pool.Now().Sub(began)}
+}
+
+// looked tells of a look and judges it.
+func (e *evaluation) looked(ctx context.Context, l look) (Snapshot, error) {
+	s, err := l.snapshot, l.err
 	if err == nil && s.State != fencepost.ReasonNone {
 		err = errorf("refresh", s.State, "the gate can't be judged")
 	}
 	if err == nil {
 		e.pool.Alerts.Resolve(AlertCredential, string(e.gate.Name))
 	}
-	ev := e.leaseEvent(KindRefreshed, e.tenure.current(), e.pool.Now().Sub(began), snapshotDetails(s)...)
+	ev := e.leaseEvent(KindRefreshed, e.tenure.current(), l.took, snapshotDetails(s)...)
 	ev.Reason = reasonOf(ctx, err)
 	e.record(ctx, ev)
 	return s, err

@@ -364,6 +364,12 @@ func TestOneRunOfARequestAtATime(t *testing.T) {
 		if got := strings.Count(w.journal.kinds(), "ended:superseded"); got != 2 {
 			t.Errorf("%d superseded\n%s", got, w.journal)
 		}
+		// What is known to be old asks the provider nothing.
+		w.provider.mu.Lock()
+		defer w.provider.mu.Unlock()
+		if w.provider.refreshes != 2*3 {
+			t.Errorf("the gate was read %d times, want three times for each run", w.provider.refreshes)
+		}
 	})
 }
 

@@ -196,6 +196,10 @@ func (n mortalStandings) Enter(ctx context.Context, g gate.Name, s gate.Subject)
 	return call(n.fate, "enter", func() (gate.Standing, error) { return n.book.Enter(ctx, g, s) })
 }
 
+func (n mortalStandings) Newest(ctx context.Context, g gate.Name, s gate.Subject) (gate.Standing, error) {
+	return n.book.Newest(ctx, g, s)
+}
+
 func (n mortalStandings) Advance(ctx context.Context, g gate.Name, s gate.Subject, st gate.Standing) (gate.Standing, error) {
 	return call(n.fate, "advance", func() (gate.Standing, error) { return n.book.Advance(ctx, g, s, st) })
 }

@@ -204,6 +204,17 @@ func (n *Notebook) Enter(ctx context.Context, g gate.Name, s gate.Subject) (gate
 	return st, failure("notebook.enter", err)
 }
 
+// Newest implements [gate.Standings].
+func (n *Notebook) Newest(_ context.Context, g gate.Name, s gate.Subject) (gate.Standing, error) {
+	file, key := placeOf(g, s)
+	entries, err := n.heads.read(file)
+	if err != nil {
+		return gate.Standing{}, failure("notebook.newest", err)
+	}
+	st, err := entries[key].standing()
+	return st, failure("notebook.newest", err)
+}
+
 // Advance implements [gate.Standings].
 func (n *Notebook) Advance(ctx context.Context, g gate.Name, s gate.Subject, st gate.Standing) (gate.Standing, error) {
 	newest, err := n.change(ctx, g, s, func(h *head) error {

@@ -161,6 +161,9 @@ func TestTheNewestStandingStands(t *testing.T) {
 		if got := advance(s, step.try); got != step.want {
 			t.Errorf("advance %+v: %+v, want %+v", step.try, got, step.want)
 		}
+		if got := must[gate.Standing](t)(n.Newest(t.Context(), "docs", s)); got != step.want {
+			t.Errorf("newest after %+v: %+v, want %+v", step.try, got, step.want)
+		}
 	}
 	if got := must[gate.Standing](t)(n.Enter(t.Context(), "docs", s)); got != at(9, 1) {
 		t.Errorf("entered: %+v", got)
@@ -171,6 +174,12 @@ func TestTheNewestStandingStands(t *testing.T) {
 	}
 	if got := advance(subject(7, "22"), at(1, 1)); got != at(1, 1) {
 		t.Errorf("another head: %+v", got)
+	}
+	if got := must[gate.Standing](t)(n.Newest(t.Context(), "other", s)); got != (gate.Standing{}) {
+		t.Errorf("newest of another gate: %+v", got)
+	}
+	if must[bool](t)(n.Known(t.Context(), "other", s)) {
+		t.Error("to look at a standing entered its subject")
 	}
 	if got := must[gate.Standing](t)(n.Enter(t.Context(), "other", s)); got != (gate.Standing{}) {
 		t.Errorf("another gate: %+v", got)
