@@ -37,6 +37,9 @@ type Config struct {
 	// Settle is how long after the last commit marks are written and segments
 	// removed; default 100 ms.
 	Settle time.Duration
+	// Gather is how long a commit waits for more requests, at most, while
+	// several come at once; default 2 ms, negative for not at all.
+	Gather time.Duration
 	// NotDurable accepts a file system that keeps nothing over a restart,
 	// for tests and trials.
 	NotDurable bool
@@ -61,6 +64,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.RetryAfter, 10*time.Second)
 	setDefault(&c.AdoptEvery, 5*time.Second)
 	setDefault(&c.Settle, 100*time.Millisecond)
+	setDefault(&c.Gather, 2*time.Millisecond)
 	if c.OnDamage == nil {
 		c.OnDamage = func(*frame.CorruptError) {}
 	}

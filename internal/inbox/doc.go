@@ -15,7 +15,8 @@
 // A process holds the lock of one slot for life and is the only writer of
 // that slot's log. So recording needs no lock between processes, and costs
 // one write and one sync, which all requests share that come while the one
-// before is under way (group commit). When the kernel has freed the lock of
+// before is under way (group commit), or within a moment while many come at
+// once ([Config.Gather]). When the kernel has freed the lock of
 // a slot, its process is dead, and whoever gets the lock owns that log: the
 // next start, or another process, which looks every few seconds.
 //

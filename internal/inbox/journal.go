@@ -55,6 +55,8 @@ type journal struct {
 	busy bool
 	// commits counts them.
 	commits uint64
+	// gathering says how many requests a batch waits for.
+	gathering gathering
 	// unpromised is set while frames stand in the log that no later frame
 	// says were synced.
 	unpromised bool
@@ -245,10 +247,14 @@ type batch struct {
 	done chan struct{}
 	// lead makes whoever receives from it the leader of this batch.
 	lead chan struct{}
+	// want is how many requests the leader waits for, and full has a token
+	// when they are there. Guarded by qmu.
+	want int
+	full chan struct{}
 }
 
 func newBatch() *batch {
-	return &batch{done: make(chan struct{}), lead: make(chan struct{}, 1)}
+	return &batch{done: make(chan struct{}), lead: make(chan struct{}, 1), full: make(chan struct{}, 1)}
 }
 
 // join puts requests into the next batch. It reports whether the caller has
@@ -260,6 +266,9 @@ func (j *journal) join(requests ...*request) (b *batch, leads bool) {
 	defer j.qmu.Unlock()
 	b = j.next
 	b.requests = append(b.requests, requests...)
+	if b.want > 0 && len(b.requests) >= b.want {
+		signal(b.full)
+	}
 	leads = !j.busy
 	j.busy = true
 	return b, leads
@@ -274,6 +283,7 @@ func (j *journal) await(b *batch, leads bool) {
 		case <-b.lead:
 		}
 	}
+	j.gather(b)
 	j.qmu.Lock()
 	j.next = newBatch()
 	marks := j.marks
