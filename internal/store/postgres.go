@@ -1,0 +1,44 @@
+package store
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/fencepost/fencepost"
+)
+
+// idleConnection is how long a connection of PostgreSQL stays unused.
+const idleConnection = 5 * time.Minute
+
+// openPostgres makes the pool. Each setting is sent with each connection's
+// start.
+func (d *DB) openPostgres() error {
+	config, err := pgx.ParseConfig(d.opts.URL)
+	if err != nil {
+		// What can't be parsed can't be told from a password either.
+		return opened("not a connection string of PostgreSQL (postgres://…): %w", fencepost.ErrMalformed)
+	}
+	wait := strconv.FormatInt(d.opts.Wait.Milliseconds(), 10)
+	for name, value := range map[string]string{
+		"application_name": "fencepost", "timezone": "UTC",
+		// The server gives up, also when we can't tell it to: a process that is
+		// cut off must not hold rows.
+		"statement_timeout": wait, "lock_timeout": wait, "idle_in_transaction_session_timeout": wait,
+	} {
+		if _, set := config.RuntimeParams[name]; !set {
+			config.RuntimeParams[name] = value
+		}
+	}
+	if config.ConnectTimeout == 0 || config.ConnectTimeout > d.opts.Wait {
+		config.ConnectTimeout = d.opts.Wait
+	}
+	d.writer = stdlib.OpenDB(*config)
+	d.writer.SetMaxOpenConns(d.opts.Connections)
+	d.writer.SetMaxIdleConns(d.opts.Connections)
+	d.writer.SetConnMaxIdleTime(idleConnection)
+	d.reader = d.writer
+	return nil
+}
