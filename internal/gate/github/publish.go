@@ -84,14 +84,13 @@ func (l *Lane) Find(ctx context.Context, data []byte) (gate.Published, bool, err
 	return gate.Published{ID: strconv.FormatInt(found[0].ID, 10)}, true, nil
 }
 
-// Create implements [gate.Publisher].
+// Create implements [gate.Publisher]. It writes under the name that the last
+// reading of the gate proved, a moment ago: the token reaches no other
+// repository, whoever has the name now, and a name that leads elsewhere takes
+// no write.
 func (l *Lane) Create(ctx context.Context, data []byte) (gate.Published, error) {
 	const op = "create check run"
 	d, head, err := l.mine(op, data)
-	if err != nil {
-		return gate.Published{}, err
-	}
-	name, err := l.repository(ctx)
 	if err != nil {
 		return gate.Published{}, err
 	}
@@ -104,10 +103,7 @@ func (l *Lane) Create(ctx context.Context, data []byte) (gate.Published, error) 
 		return gate.Published{}, transportError(call{op: op, method: http.MethodGet}, err)
 	}
 	defer done()
-	var run checkRun
-	k := l.call(op, name, "/check-runs", nil)
-	k.method, k.body = http.MethodPost, body
-	_, err = l.client.do(ctx, k, &run)
+	run, name, err := l.post(ctx, op, body)
 	switch {
 	case hidden(err):
 		return gate.Published{}, l.notYet(ctx, op, name, head, err)
@@ -118,6 +114,40 @@ func (l *Lane) Create(ctx context.Context, data []byte) (gate.Published, error) 
 		return gate.Published{}, conflict(op, "the new run's "+field+" is not what was staged")
 	}
 	return gate.Published{ID: strconv.FormatInt(run.ID, 10)}, nil
+}
+
+// post sends the write, and once more where the repository has another name by
+// now: the first was not taken then. It returns the name that it was sent to.
+func (l *Lane) post(ctx context.Context, op string, body []byte) (run checkRun, name string, err error) {
+	write := func() error {
+		k := l.call(op, name, "/check-runs", nil)
+		k.method, k.body = http.MethodPost, body
+		_, err := l.client.do(ctx, k, &run)
+		return err
+	}
+	name, right := l.lastName()
+	if !right {
+		if name, err = l.repository(ctx); err != nil {
+			return checkRun{}, "", err
+		}
+	}
+	err = write()
+	if !right {
+		return run, name, err
+	}
+	if _, moved := errors.AsType[*movedError](err); !moved && statusOf(err) != http.StatusNotFound {
+		return run, name, err
+	}
+	now, unproven := l.repository(ctx)
+	switch {
+	case unproven != nil:
+		return checkRun{}, "", unproven
+	case now == name:
+		return checkRun{}, name, err
+	}
+	name = now
+	err = write()
+	return run, name, err
 }
 
 // mine reads a document and refuses one of another repository or App than the
