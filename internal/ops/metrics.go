@@ -69,6 +69,7 @@ type Metrics struct {
 	anchorUsed  *prometheus.GaugeVec
 	alertsOpen  *prometheus.GaugeVec
 	alerts      *prometheus.CounterVec
+	sources     sourceMetrics
 }
 
 // NewMetrics makes the registry.
@@ -95,6 +96,7 @@ func NewMetrics(o MetricsOptions) *Metrics {
 	m.anchorUsed = m.gaugeVec("anchor_last_used_timestamp_seconds", "When a key last authenticated a delivery.", "trust", "anchor")
 	m.alertsOpen = m.gaugeVec("alerts_open", "Open alerts.", "code")
 	m.alerts = m.counterVec("alerts_raised_total", "Alerts raised.", "code")
+	m.sources = m.sourceMetrics()
 	m.levels(o.Levels)
 	return m
 }

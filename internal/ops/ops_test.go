@@ -34,8 +34,13 @@ type fixture struct {
 	deliveries []DeliveryRow
 	gates      []GateRow
 	alerts     []AlertRow
+	sources    []SourceRow
+	runs       []RunRow
 	err        error
 }
+
+func (f fixture) SourceRows(context.Context, int) ([]SourceRow, error) { return f.sources, f.err }
+func (f fixture) RecentRuns(context.Context, int) ([]RunRow, error)    { return f.runs, f.err }
 
 func (f fixture) RecentDeliveries(_ context.Context, limit int) ([]DeliveryRow, error) {
 	return f.deliveries[:min(limit, len(f.deliveries))], f.err
@@ -70,6 +75,14 @@ func example() fixture {
 			{Name: "docs", Provider: "github", Repository: "acme/docs", Base: "refs/heads/main", Check: "fencepost/docs", Policy: strings.Repeat("21e46d1d", 8)},
 			{Name: "handbook", Provider: "github", Repository: "acme/handbook", Base: "refs/heads/main", Check: "fencepost/links", Policy: strings.Repeat("90ab12cd", 8)},
 		},
+		sources: []SourceRow{
+			{Key: "site", Provider: "gitea", Repository: "acme/site", Ref: "refs/heads/main", Sink: "directory", Policy: strings.Repeat("ab12cd34", 8), State: "stale", Announced: "77aa0be", AnnouncedAt: at.Add(-15 * time.Minute), Observed: "5e1c309", ObservedAt: at.Add(-14 * time.Minute), Applied: "5e1c309", AppliedAt: at.Add(-3 * time.Hour), Age: 15 * time.Minute, Next: at.Add(time.Minute), Trouble: fencepost.ReasonProvider},
+			{Key: "handbook-src", Provider: "github", Repository: "acme/<i>handbook</i>", Ref: "refs/heads/main", Sink: "rows", Policy: strings.Repeat("cd34ab12", 8), State: "running", Announced: "0d34ab1", AnnouncedAt: at.Add(-2 * time.Second), Observed: "1234567", ObservedAt: at.Add(-time.Minute), Applied: "1234567", AppliedAt: at.Add(-time.Hour), Holder: "held for 2 s, renewed 2 s ago", FollowUp: true, Next: at.Add(70 * time.Second)},
+		},
+		runs: []RunRow{
+			{ID: "run_aaaaaaaaaaaaaaaaaaaaaaaa34", Source: "handbook-src", Trigger: "push", Status: "running", Attempts: 1, Queued: at.Add(-2 * time.Second)},
+			{ID: "run_bbbbbbbbbbbbbbbbbbbbbbbb34", Source: "site", Trigger: "recovery", Status: "failed", Reason: fencepost.ReasonContent, Detail: "wire_bytes", Head: "77aa0be", Attempts: 3, Queued: at.Add(-9 * time.Minute), Ended: at.Add(-8 * time.Minute), Took: 1234 * time.Millisecond, Recovers: "run_cccccccccccccccccccccccc34"},
+		},
 		alerts: []AlertRow{
 			{Code: "provider", Subject: "gate:handbook", Meaning: "a provider fails or is not what the configuration says", Open: true, Since: at.Add(-52 * time.Minute), Age: 52 * time.Minute, Count: 14},
 			{Code: "missed_delivery", Subject: "gate:docs", Meaning: "the provider has what never came here", Since: at.Add(-30 * time.Hour), Age: 2 * time.Hour, Count: 2},
@@ -81,7 +94,7 @@ func serverOf(f fixture, checks ...Check) *Server {
 	return New(Options{
 		Metrics: NewMetrics(MetricsOptions{Now: now, Routes: []fencepost.RouteName{"docs"}}),
 		Health:  NewHealth(HealthOptions{Now: now}, checks...),
-		Gates:   f, Deliveries: f, Alerts: f, Artifacts: f, Figures: f,
+		Gates:   f, Sources: f, Deliveries: f, Alerts: f, Artifacts: f, Figures: f,
 		Build: Build{Version: "v1.2.3", Go: "go1.26"}, Now: now, Log: slog.New(slog.DiscardHandler),
 	})
 }
@@ -215,7 +228,8 @@ func TestThePageShowsWhatThereIs(t *testing.T) {
 	for _, want := range []string{
 		`<span class="mark good">ready</span>`, "gate:handbook", "a provider fails or is not what the configuration says", "52 min",
 		"acme/docs", "21e46d1d21e4", "dlv_abcdefghijklmnopqrstuvwx34", `href="/artifacts/art_here"`, "superseded", "#22 &lt;b&gt;x&lt;/b&gt;",
-		"1,204", "v1.2.3", `<span class="mark bad">block</span>`,
+		"1,204", "v1.2.3", `<span class="mark bad">stale</span>`, "acme/&lt;i&gt;handbook&lt;/i&gt;", "held for 2 s", "wire_bytes", "run_cccccccccccccccccccccccc34",
+		`<span class="mark bad">block</span>`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
@@ -234,7 +248,7 @@ func TestThePageSurvivesWhatItCantRead(t *testing.T) {
 	f.err = errors.New("secret-path")
 	w := ask(t, serverOf(f, Check{"disk", func(context.Context) error { return errors.New("secret-path") }}), "GET", "/")
 	page := w.Body.String()
-	if w.Code != 200 || !strings.Contains(page, "gates, deliveries. The log says why.") || !strings.Contains(page, "gate:handbook") || !strings.Contains(page, "not ready") {
+	if w.Code != 200 || !strings.Contains(page, "gates, sources, runs, deliveries. The log says why.") || !strings.Contains(page, "gate:handbook") || !strings.Contains(page, "not ready") {
 		t.Errorf("page = %d:\n%s", w.Code, page)
 	}
 	if strings.Contains(page, "secret-path") {
@@ -273,6 +287,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 	m.Missed("docs", 1)
 	m.Redelivered("docs", 1)
 	m.AnchorUsed("acme", "2026-q4")
+	m.SourceAttempt("handbook-src", "complete", "", time.Second)
+	m.SourceAge("handbook-src", time.Minute, at)
+	m.SourcesWatched()
+	m.JobsWaiting(2, time.Second)
 	m.AlertRaised("provider")
 	m.AlertsOpen("provider", 1)
 	m.beat([]Result{{Name: "disk", OK: true}}, true)

@@ -96,11 +96,13 @@ type view struct {
 	Checks     []Result
 	Alerts     []AlertRow
 	Gates      []GateRow
+	Sources    []SourceRow
+	Runs       []RunRow
 	Deliveries []DeliveryRow
 	Figures    []Figure
 	// Unreadable names the parts that could not be read.
 	Unreadable []string
-	Has        struct{ Alerts, Gates, Deliveries bool }
+	Has        struct{ Alerts, Gates, Sources, Deliveries bool }
 }
 
 func pageTemplate() *template.Template {
@@ -108,6 +110,7 @@ func pageTemplate() *template.Template {
 		"when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 		"iso":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"age":  age,
+		"ago":  func(now, t time.Time) string { return age(now.Sub(t)) },
 		"short": func(digest string) string {
 			return digest[:min(12, len(digest))]
 		},
@@ -178,6 +181,13 @@ func (s *Server) look(ctx context.Context) view {
 		v.Has.Gates = true
 		v.Gates, err = s.o.Gates.GateRows(ctx)
 		failed("gates", err)
+	}
+	if s.o.Sources != nil {
+		v.Has.Sources = true
+		v.Sources, err = s.o.Sources.SourceRows(ctx, maxSources)
+		failed("sources", err)
+		v.Runs, err = s.o.Sources.RecentRuns(ctx, recentRuns)
+		failed("runs", err)
 	}
 	if s.o.Deliveries != nil {
 		v.Has.Deliveries = true

@@ -48,6 +48,7 @@ type Options struct {
 	Health     *Health
 	Deliveries Deliveries
 	Gates      Gates
+	Sources    Sources
 	Alerts     Alerts
 	Artifacts  Artifacts
 	Figures    Figures
