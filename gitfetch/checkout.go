@@ -25,9 +25,14 @@ type Checkout struct {
 	repository string
 	commit     fencepost.CommitID
 	parents    []fencepost.CommitID
+	content    []byte // of the commit
 	nodes      []node
 	policy     Policy
 	stats      Stats
+
+	synced bool
+	device uint64
+	stamps []stamp // of nodes, from when each file was made or reused
 
 	base string // absolute directory of this host
 	name string // slash-separated way from base to the checkout
@@ -74,11 +79,42 @@ type Stats struct {
 	Files, Directories int64
 	// OutputBytes is what all files come to.
 	OutputBytes int64
+	// LeftOut counts the files and links that [Request.Select] left out.
+	LeftOut int64
+	// Filtered is true where the server was asked not to send their content.
+	Filtered bool
+
+	// Incremental is true where [Request.Have] was used.
+	Incremental bool
+	// Fallback says why it was not; empty where it was, or where there was
+	// none.
+	Fallback Fallback
+	// LinkedFiles share their inode with the earlier checkout, which took no
+	// bytes; CopiedFiles were copied from it, after their content was proven.
+	LinkedFiles, LinkedBytes int64
+	CopiedFiles, CopiedBytes int64
 	// Receive is from the start to the end of the pack, with everything in
 	// it inflated and hashed; Check is the walk through the tree; Write is
 	// making the files.
 	Receive, Check, Write time.Duration
 }
+
+// Fallback says why a fetch began anew without [Request.Have].
+type Fallback string
+
+// The reasons to begin anew.
+const (
+	// FallbackDirectory: the directory is not there, or can't be read.
+	FallbackDirectory Fallback = "directory"
+	// FallbackAltered: a file that must be reused is not what it was.
+	FallbackAltered Fallback = "altered"
+	// FallbackAnswer: the server refused what was asked, or what it sent does
+	// not add up with what is here to the commit's tree.
+	FallbackAnswer Fallback = "answer"
+	// FallbackFilter: the earlier checkout lacks what was left out of it, and
+	// the server can't leave it out.
+	FallbackFilter Fallback = "filter"
+)
 
 // A Mode is the kind of a file in a tree.
 type Mode uint8
@@ -120,21 +156,21 @@ type Gitlink struct {
 	Commit fencepost.CommitID
 }
 
-// Files yields the files in the order of their paths' bytes.
+// Files yields the files that are there in the order of their paths' bytes.
 func (c *Checkout) Files() iter.Seq[File] {
 	return func(yield func(File) bool) {
 		for i := range c.nodes {
-			if n := &c.nodes[i]; isFile(n.mode) && !yield(c.file(int32(i))) {
+			if n := &c.nodes[i]; isFile(n.mode) && !n.out && !yield(c.file(int32(i))) {
 				return
 			}
 		}
 	}
 }
 
-// Lookup returns the file at exactly that path.
+// Lookup returns the file at exactly that path, if it is there.
 func (c *Checkout) Lookup(name string) (File, bool) {
 	i := sort.Search(len(c.nodes), func(i int) bool { return c.sortKey(int32(i)) >= name })
-	if i == len(c.nodes) || !isFile(c.nodes[i].mode) || c.sortKey(int32(i)) != name {
+	if i == len(c.nodes) || !isFile(c.nodes[i].mode) || c.nodes[i].out || c.sortKey(int32(i)) != name {
 		return File{}, false
 	}
 	return c.file(int32(i)), true
@@ -164,6 +200,14 @@ func (c *Checkout) sortKey(i int32) string {
 		key += "/"
 	}
 	return key
+}
+
+// stampOf returns by what a file is recognised, where that is known.
+func (c *Checkout) stampOf(i int32) stamp {
+	if int(i) >= len(c.stamps) {
+		return stamp{}
+	}
+	return c.stamps[i]
 }
 
 func isFile(m object.Mode) bool {

@@ -40,6 +40,7 @@ const (
 type client struct {
 	t     *target
 	rt    *http.Transport
+	known *servers // nil: nothing is remembered
 	base  *url.URL // where to send commands, after redirects
 	watch *watchdog
 	auth  string // the header's value, once it is known
@@ -51,13 +52,19 @@ type client struct {
 // newClient begins a conversation. stop ends its connections, and waits for
 // what may still dial; ctx should have ended by then.
 func newClient(ctx context.Context, t *target, watch *watchdog) (_ *client, stop func()) {
+	c := &client{t: t, base: t.base, watch: watch}
+	if t.Transport != nil {
+		c.known = &t.Transport.servers
+		if c.rt = t.Transport.pool(t); c.rt != nil {
+			return c, func() {}
+		}
+	}
 	d := &dialer{t: t}
-	rt := d.transport(ctx)
-	stop = func() {
-		rt.CloseIdleConnections()
+	c.rt = d.transport(1, func(context.Context) (context.Context, func()) { return ctx, func() {} })
+	return c, func() {
+		c.rt.CloseIdleConnections()
 		d.dials.Wait()
 	}
-	return &client{t: t, rt: rt, base: t.base, watch: watch}, stop
 }
 
 // A watchdog ends a fetch that makes no progress.
@@ -305,6 +312,9 @@ func (c *client) do(ctx context.Context, method string, at *url.URL, body []byte
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", typeRequest)
 		req.Header.Set("Accept", typeResult)
+		// Not sent. It tells the transport that all we post only asks, and may
+		// be asked again where a kept connection turns out to be gone.
+		req.Header["Idempotency-Key"] = nil
 	}
 	if err := c.authorize(ctx, req); err != nil {
 		return nil, err

@@ -20,29 +20,34 @@ type dialer struct {
 	dials sync.WaitGroup
 }
 
-// transport returns a transport whose dials all end with ctx. What the
-// transport itself hands to a dial is detached from the request, so that a
-// dial could outlive the conversation.
-func (d *dialer) transport(ctx context.Context) *http.Transport {
+// transport returns a transport whose dials each run under the context that
+// bind makes of theirs. What the transport itself hands to a dial is detached
+// from the request, so that a dial could outlive what it is for.
+func (d *dialer) transport(conns int, bind func(context.Context) (context.Context, func())) *http.Transport {
 	var onlyHTTP1 http.Protocols
 	// HTTP/2 would add frames that no budget counts, and gains nothing for
 	// two requests one after the other.
 	onlyHTTP1.SetHTTP1(true)
 	return &http.Transport{
 		Proxy: nil, // not from the environment either
-		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, release := bind(ctx)
+			defer release()
 			return d.limited(ctx, func(ctx context.Context) (net.Conn, error) {
 				return d.connect(ctx, network, address)
 			})
 		},
-		DialTLSContext: func(_ context.Context, network, address string) (net.Conn, error) {
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, release := bind(ctx)
+			defer release()
 			return d.limited(ctx, func(ctx context.Context) (net.Conn, error) {
 				return d.connectTLS(ctx, network, address)
 			})
 		},
+		MaxIdleConnsPerHost:    conns,
+		MaxConnsPerHost:        conns,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: headerBytes,
-		MaxConnsPerHost:        1,
 		ReadBufferSize:         64 << 10,
 		Protocols:              &onlyHTTP1,
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost/gitfetch/internal/pack"
@@ -74,43 +73,27 @@ func (w *Workspace) fetch(ctx context.Context, t *target, final string) (*Checko
 
 // make does everything from the first request to the finished directory.
 func (w *Workspace) make(ctx context.Context, t *target, final string) (c *Checkout, err error) {
+	if t.Transport != nil {
+		leave, err := t.Transport.enter()
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
 	ctx, dog, cancel := watch(ctx, t.Budgets)
 	defer cancel()
-	lap := stopwatch(t.Now)
 	root, err := os.OpenRoot(w.base)
 	if err != nil {
 		return nil, host("open workspace", err)
 	}
 	defer func() { err = errors.Join(err, host("close workspace", root.Close())) }()
-
-	var stats Stats
-	store, err := w.receive(ctx, t, dog, root, &stats)
-	if store != nil {
-		defer func() { err = errors.Join(err, host("close spool", store.Close())) }()
-	}
-	if err != nil {
-		return nil, causeOf(ctx, err)
-	}
-	dog.stop()
-	stats.Receive = lap()
-
-	p, err := makePlan(ctx, t, store)
-	if err != nil {
-		return nil, err
-	}
-	stats.Check = lap()
-
-	temp := path.Join(w.name, randomName())
-	err = writeTree(ctx, t, store, p, root, temp, stats.WireBytes)
-	stats.Write = lap()
-	stats.Files, stats.Directories, stats.OutputBytes = p.files, p.dirs, p.output
-	if err == nil {
-		c, err = w.adopt(t, p, temp, final, stats)
-	}
-	if err != nil {
-		return nil, errors.Join(err, cleanupError(removeIn(root, temp)))
-	}
-	return c, nil
+	// The conversation ends before its dials are waited for.
+	talking, hangUp := context.WithCancel(ctx)
+	client, stop := newClient(talking, t, dog)
+	defer stop()
+	defer hangUp()
+	f := &fetcher{w: w, t: t, dog: dog, client: client, root: root, final: final, lap: stopwatch(t.Now)}
+	return f.fetch(ctx)
 }
 
 // stopwatch returns a function that returns the time since its last call.
@@ -126,49 +109,6 @@ func stopwatch(now func() time.Time) func() time.Duration {
 	}
 }
 
-// receive holds the conversation with the server, and returns all that it
-// sent, hashed.
-func (w *Workspace) receive(ctx context.Context, t *target, dog *watchdog, root *os.Root, stats *Stats) (_ *pack.Store, err error) {
-	// The conversation ends before its dials are waited for.
-	ctx, cancel := context.WithCancel(ctx)
-	c, stop := newClient(ctx, t, dog)
-	defer stop()
-	defer cancel()
-	caps, err := c.discover(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a, err := c.requestCommit(ctx, caps, t.Commit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, a.close()) }()
-	source, err := openPack(a, t.Commit)
-	if err != nil {
-		return nil, err
-	}
-	store, err := pack.Read(source, pack.Options{
-		Limits: pack.Limits{
-			Objects:       t.Budgets.Objects,
-			InflatedBytes: t.Budgets.InflatedBytes,
-			DeltaDepth:    t.Budgets.DeltaDepth,
-			CommitBytes:   t.Budgets.CommitBytes,
-			TreeBytes:     t.Budgets.TreeBytes,
-			BlobBytes:     t.Budgets.FileBytes,
-		},
-		Create:   func() (pack.File, error) { return makeSpool(root, w.name) },
-		Progress: c.reporter(),
-	})
-	stats.WireBytes = c.wire
-	if err != nil {
-		return nil, err
-	}
-	counts := store.Counts()
-	stats.PackBytes, stats.InflatedBytes = counts.PackBytes, counts.InflatedBytes
-	stats.Objects, stats.Deltas = counts.Objects, counts.Deltas
-	return store, nil
-}
-
 // reporter returns what tells the request's Progress about objects.
 func (c *client) reporter() func(done, total int64) {
 	if c.t.Progress == nil {
@@ -180,32 +120,6 @@ func (c *client) reporter() func(done, total int64) {
 			c.t.Progress(Progress{Objects: done, TotalObjects: total, WireBytes: c.wire})
 		}
 	}
-}
-
-// writeTree makes the directory temp and all of the plan in it.
-func writeTree(ctx context.Context, t *target, store *pack.Store, p *plan, root *os.Root, temp string, wire int64) (err error) {
-	if err := root.Mkdir(temp, dirPerm); err != nil {
-		return host("make directory", err)
-	}
-	dir, err := root.OpenRoot(temp)
-	if err != nil {
-		return host("open directory", err)
-	}
-	defer func() { err = errors.Join(err, host("close directory", dir.Close())) }()
-	w := &writer{t: t, store: store, plan: p}
-	if t.Progress != nil {
-		objects := int64(store.Len())
-		var mu sync.Mutex
-		var most int64
-		w.progress = func(files int64) {
-			mu.Lock()
-			defer mu.Unlock()
-			// Two writers may come here in another order than they counted.
-			most = max(most, files)
-			t.Progress(Progress{Objects: objects, TotalObjects: objects, WireBytes: wire, Files: most, TotalFiles: p.files})
-		}
-	}
-	return w.write(ctx, dir)
 }
 
 // A spoolFile holds the contents of a pack while it is taken apart. It has

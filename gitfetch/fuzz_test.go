@@ -177,7 +177,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			return // a tree over the limits
 		}
-		p, err := makePlan(t.Context(), target, store)
+		p, err := makePlan(t.Context(), target, store, nil)
 		if err != nil {
 			var budget *BudgetError
 			err = translate(err)

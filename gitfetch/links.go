@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
-	"github.com/fencepost/fencepost/gitfetch/internal/pack"
 )
 
 // Rules that are not about names alone, as [PathError] carries them.
@@ -24,34 +24,38 @@ const maxHops = 8
 type linkModel struct {
 	nodes   []node
 	byPath  map[string]int32
-	targets map[pack.Index]string
+	targets map[fencepost.ObjectID]string
 	names   Names
 }
 
 // checkLinks proves of each link in the plan that it stays in the tree: its
 // text does, read by itself, and so does the place it leads to through the
-// tree's other links. A link may lead to nothing, as some in test data do.
-func checkLinks(ctx context.Context, p *plan, store *pack.Store, names Names) error {
+// tree's other links. A link may lead to nothing, as some in test data do, and
+// what was left out is nothing.
+func checkLinks(ctx context.Context, p *plan, text func(*node) (string, error), names Names) error {
 	m := &linkModel{
 		nodes:   p.nodes,
 		byPath:  make(map[string]int32, len(p.nodes)),
-		targets: make(map[pack.Index]string),
+		targets: make(map[fencepost.ObjectID]string),
 		names:   names,
 	}
 	for i := range p.nodes {
-		m.byPath[pathOf(p.nodes, int32(i))] = int32(i)
-		blob := p.nodes[i].object
-		if _, known := m.targets[blob]; known || p.nodes[i].mode != object.Link {
+		n := &p.nodes[i]
+		if n.out {
 			continue
 		}
-		target, err := store.Content(blob, nil)
-		if err != nil {
-			return host("read spool", err)
+		m.byPath[pathOf(p.nodes, int32(i))] = int32(i)
+		if _, known := m.targets[n.id]; known || n.mode != object.Link {
+			continue
 		}
-		m.targets[blob] = string(target)
+		target, err := text(n)
+		if err != nil {
+			return err
+		}
+		m.targets[n.id] = target
 	}
 	for i := range p.nodes {
-		if p.nodes[i].mode != object.Link {
+		if p.nodes[i].mode != object.Link || p.nodes[i].out {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -66,7 +70,7 @@ func checkLinks(ctx context.Context, p *plan, store *pack.Store, names Names) er
 
 // judge returns the rule that a link breaks, or "".
 func (m *linkModel) judge(link int32) string {
-	target := m.targets[m.nodes[link].object]
+	target := m.targets[m.nodes[link].id]
 	if !m.legalText(target) {
 		return ruleLinkTarget
 	}
@@ -130,7 +134,7 @@ func (m *linkModel) follow(at []string, target string) string {
 		if hops++; hops > maxHops {
 			return ruleLinkLoop
 		}
-		next := m.targets[m.nodes[i].object]
+		next := m.targets[m.nodes[i].id]
 		if !m.legalText(next) {
 			return ruleLinkTarget
 		}

@@ -50,6 +50,13 @@ func LsRefs(ctx context.Context, req Request, names ...string) ([]Ref, error) {
 			return nil, sealed(op, fmt.Errorf("%w: illegal ref name", ErrRequest))
 		}
 	}
+	if t.Transport != nil {
+		leave, err := t.Transport.enter()
+		if err != nil {
+			return nil, sealed(op, err)
+		}
+		defer leave()
+	}
 	ctx, w, cancel := watch(ctx, t.Budgets)
 	c, stop := newClient(ctx, t, w)
 	defer stop()
@@ -58,14 +65,18 @@ func LsRefs(ctx context.Context, req Request, names ...string) ([]Ref, error) {
 	return refs, sealed(op, causeOf(ctx, err))
 }
 
-func (c *client) lsRefs(ctx context.Context, names []string) ([]Ref, error) {
+func (c *client) lsRefs(ctx context.Context, names []string) (refs []Ref, err error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	caps, err := c.discover(ctx)
-	if err != nil {
-		return nil, err
-	}
+	err = c.converse(ctx, func(caps capabilities) error {
+		refs, err = c.askRefs(ctx, caps, names)
+		return err
+	})
+	return refs, err
+}
+
+func (c *client) askRefs(ctx context.Context, caps capabilities, names []string) ([]Ref, error) {
 	if _, ok := caps["ls-refs"]; !ok {
 		return nil, ErrUnsupported
 	}

@@ -18,45 +18,74 @@ const maxLink = 4095
 // directories; so each directory comes right before all that is in it.
 type node struct {
 	name   string
-	parent int32 // index of the directory; the root's own is -1
-	object pack.Index
+	parent int32      // index of the directory; the root's own is -1
+	object pack.Index // noObject: not received
+	have   int32      // of the earlier checkout's nodes; noNode: not there
 	mode   object.Mode
+	out    bool // left out: nothing is on disk
 	id     fencepost.ObjectID
-	size   int64 // of the blob; 0 for others
+	size   int64 // of the blob; 0 for others, and where it is not known
 }
+
+const (
+	noObject pack.Index = -1
+	noNode   int32      = -1
+)
 
 // A plan is a tree that was found to keep every rule, before a single file
 // of it is written. nodes[0] is the root.
 type plan struct {
 	nodes   []node
+	content []byte // of the commit
 	parents []fencepost.CommitID
-	dirs    int64
+	dirs    int64 // made, as all that follows
 	files   int64 // links made as files included
-	links   int64
+	links   int64 // in the tree, made or not
 	output  int64 // bytes of all files
+	out     int64 // files and links that were left out
 }
 
-// makePlan checks that the store holds exactly commit and what its tree
-// needs, and that the tree keeps the rules of the policy and the budgets.
-// contracts: closure rule, names, per-path budgets.
-func makePlan(ctx context.Context, t *target, store *pack.Store) (*plan, error) {
-	p := &planner{
-		t:       t,
-		store:   store,
-		names:   pathrule.NewChecker(t.Policy.Names.rules()),
-		reached: make([]bool, store.Len()),
-	}
-	if err := p.commit(t.Commit); err != nil {
+// makePlan checks that the store, with what is here already, holds exactly
+// commit and what its tree needs, and that the tree keeps the rules of the
+// policy and the budgets. contracts: closure rule, names, per-path budgets.
+func makePlan(ctx context.Context, t *target, store *pack.Store, have *have) (*plan, error) {
+	p := newPlanner(t, store, have)
+	if err := p.tree(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.walk(ctx); err != nil {
+	return p.finish(ctx)
+}
+
+// newPlanner returns a planner, of which tree and finish are to be called, the
+// latter when all objects are there.
+func newPlanner(t *target, store *pack.Store, have *have) *planner {
+	return &planner{
+		t:     t,
+		store: store,
+		have:  have,
+		names: pathrule.NewChecker(t.Policy.Names.rules()),
+	}
+}
+
+// tree walks from the commit and judges every path. Blobs need not be there.
+func (p *planner) tree(ctx context.Context) error {
+	if err := p.commit(p.t.Commit); err != nil {
+		return err
+	}
+	return p.walk(ctx)
+}
+
+// finish finds the content of every file and judges what depends on it.
+func (p *planner) finish(ctx context.Context) (*plan, error) {
+	if err := p.settle(); err != nil {
 		return nil, err
 	}
-	if p.count != store.Len() {
-		return nil, fmt.Errorf("%w: %d of %d", ErrExtraObject, store.Len()-p.count, store.Len())
+	if extra := p.store.Len() - p.count; extra != 0 {
+		return nil, fmt.Errorf("%w: %d of %d", ErrExtraObject, extra, p.store.Len())
 	}
-	if p.plan.links > 0 && t.Policy.Symlinks == SymlinksInside {
-		if err := checkLinks(ctx, &p.plan, store, t.Policy.Names); err != nil {
+	p.leaveOut()
+	if p.plan.links > 0 && p.t.Policy.Symlinks == SymlinksInside {
+		if err := checkLinks(ctx, &p.plan, func(n *node) (string, error) { return linkText(p.store, p.have, n) }, p.t.Policy.Names); err != nil {
 			return nil, err
 		}
 	}
@@ -66,6 +95,7 @@ func makePlan(ctx context.Context, t *target, store *pack.Store) (*plan, error) 
 type planner struct {
 	t       *target
 	store   *pack.Store
+	have    *have // nil: there is none
 	names   *pathrule.Checker
 	plan    plan
 	reached []bool // objects that the tree names
@@ -94,24 +124,28 @@ type child struct {
 // commit takes the tree and the parents from the commit.
 func (p *planner) commit(id fencepost.CommitID) error {
 	i, ok := p.store.Lookup(id.ObjectID)
-	if !ok {
+	switch {
+	case ok:
+		if kind := p.store.Kind(i); kind != object.Commit {
+			return fmt.Errorf("%w: %s is a %s", ErrNotCommit, id, kind)
+		}
+		p.reach(i)
+		var err error
+		if p.plan.content, err = p.store.Content(i, nil); err != nil {
+			return host("read spool", err)
+		}
+	case p.have != nil && p.have.m.commit == id:
+		p.plan.content = p.have.m.content
+	default:
 		return fmt.Errorf("%w: commit %s", ErrMissingObject, id)
 	}
-	if kind := p.store.Kind(i); kind != object.Commit {
-		return fmt.Errorf("%w: %s is a %s", ErrNotCommit, id, kind)
-	}
-	p.reach(i)
-	content, err := p.store.Content(i, nil)
-	if err != nil {
-		return host("read spool", err)
-	}
-	facts, err := object.ParseCommit(content)
+	facts, err := object.ParseCommit(p.plan.content)
 	if err != nil {
 		return fmt.Errorf("commit %s: %w", id, err)
 	}
 	p.plan.parents = facts.Parents
 	root := node{parent: -1, mode: object.Dir, id: facts.Tree.ObjectID}
-	if root.object, err = p.find(root.id, object.Tree, "."); err != nil {
+	if err := p.find(&root, "."); err != nil {
 		return err
 	}
 	p.plan.nodes = append(p.plan.nodes, root)
@@ -119,6 +153,9 @@ func (p *planner) commit(id fencepost.CommitID) error {
 }
 
 func (p *planner) reach(i pack.Index) {
+	if n := p.store.Len(); n > len(p.reached) {
+		p.reached = append(p.reached, make([]bool, n-len(p.reached))...)
+	}
 	if !p.reached[i] {
 		p.reached[i] = true
 		p.count++
@@ -126,16 +163,109 @@ func (p *planner) reach(i pack.Index) {
 }
 
 // find looks an object up that the tree names, and holds it to its kind.
-func (p *planner) find(id fencepost.ObjectID, want object.Kind, path string) (pack.Index, error) {
-	i, ok := p.store.Lookup(id)
-	if !ok {
-		return 0, fmt.Errorf("%w: %s %s of %q", ErrMissingObject, want, id, clip(path))
+func (p *planner) find(n *node, path string) error {
+	n.object, n.have = noObject, noNode
+	if p.have != nil {
+		n.have = p.have.m.find(n.mode, n.id)
 	}
-	if kind := p.store.Kind(i); kind != want {
-		return 0, fmt.Errorf("%w: %q needs a %s, but %s is a %s", ErrObject, clip(path), want, id, kind)
+	if i, ok := p.store.Lookup(n.id); ok {
+		if kind, want := p.store.Kind(i), n.mode.Kind(); kind != want {
+			return fmt.Errorf("%w: %q needs a %s, but %s is a %s", ErrObject, clip(path), want, n.id, kind)
+		}
+		p.reach(i)
+		n.object = i
 	}
-	p.reach(i)
-	return i, nil
+	if n.object == noObject && n.have == noNode && !n.out {
+		return fmt.Errorf("%w: %s %s of %q", ErrMissingObject, n.mode.Kind(), n.id, clip(path))
+	}
+	return nil
+}
+
+// settle finds the content of every file, and holds it to the budgets.
+func (p *planner) settle() error {
+	for i := range p.plan.nodes {
+		n := &p.plan.nodes[i]
+		if !isFile(n.mode) {
+			continue
+		}
+		path := pathOf(p.plan.nodes, int32(i))
+		if err := p.find(n, path); err != nil {
+			return err
+		}
+		switch {
+		case n.object != noObject:
+			n.size = p.store.Size(n.object)
+		case n.have != noNode:
+			n.size = p.have.m.nodes[n.have].size
+		}
+		if n.out {
+			p.plan.out++
+			continue
+		}
+		if err := p.charge(n, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// charge holds the content of one file to the budgets.
+func (p *planner) charge(n *node, path string) error {
+	b := &p.t.Budgets
+	if n.size > b.FileBytes {
+		return &BudgetError{Budget: BudgetFile, Limit: b.FileBytes, Path: clip(path)}
+	}
+	if n.size > b.OutputBytes-p.plan.output {
+		return &BudgetError{Budget: BudgetOutput, Limit: b.OutputBytes, Path: clip(path)}
+	}
+	p.plan.output += n.size
+	p.plan.files++
+	if n.mode == object.Link && (n.size == 0 || n.size > maxLink) {
+		return &PathError{Path: clip(path), Rule: ruleLinkTarget}
+	}
+	return nil
+}
+
+// missing returns the blobs that are wanted, and neither received nor here.
+func (p *planner) missing() []fencepost.ObjectID {
+	seen := make(map[fencepost.ObjectID]struct{})
+	var ids []fencepost.ObjectID
+	for i := range p.plan.nodes {
+		n := &p.plan.nodes[i]
+		if !isFile(n.mode) || n.out {
+			continue
+		}
+		if _, ok := p.store.Lookup(n.id); ok || p.have != nil && p.have.m.find(n.mode, n.id) != noNode {
+			continue
+		}
+		if _, twice := seen[n.id]; !twice {
+			seen[n.id] = struct{}{}
+			ids = append(ids, n.id)
+		}
+	}
+	return ids
+}
+
+// leaveOut leaves out the directories in which everything was, and counts
+// those that are made. What is in a directory comes after it.
+func (p *planner) leaveOut() {
+	const some, none = 1, 2 // of a directory's files are there; or left out
+	holds := make([]uint8, len(p.plan.nodes))
+	for i := len(p.plan.nodes) - 1; i >= 0; i-- {
+		n := &p.plan.nodes[i]
+		if n.mode == object.Dir {
+			if n.out = i > 0 && holds[i] == none; !n.out {
+				p.plan.dirs++
+			}
+		}
+		switch {
+		case i == 0, n.mode == object.Gitlink:
+		case n.out:
+			holds[n.parent] |= none
+		default:
+			holds[n.parent] |= some
+		}
+	}
 }
 
 // walk adds every path below the root, without recursion.
@@ -172,16 +302,19 @@ func (p *planner) walk(ctx context.Context) error {
 
 // enter reads the tree of a directory and judges all its entries at once.
 func (p *planner) enter(dir int32) error {
-	p.plan.dirs++
-	tree := p.plan.nodes[dir].object
-	content, err := p.store.Content(tree, p.buf)
-	if err != nil {
-		return host("read spool", err)
+	n := &p.plan.nodes[dir]
+	if n.object == noObject {
+		p.buf = p.have.m.tree(n.have, p.buf)
+	} else {
+		content, err := p.store.Content(n.object, p.buf)
+		if err != nil {
+			return host("read spool", err)
+		}
+		p.buf = content
 	}
-	p.buf = content
 	p.names.Enter()
 	f := frame{dir: dir, pathLen: len(p.path)}
-	for entries := object.NewTreeReader(content); ; {
+	for entries := object.NewTreeReader(p.buf); ; {
 		e, more, err := entries.Next()
 		if err != nil {
 			return fmt.Errorf("tree %s of %q: %w", p.plan.nodes[dir].id, clip(p.shown("")), err)
@@ -264,26 +397,16 @@ func ruleKind(m object.Mode) pathrule.Kind {
 
 // add makes a node of an entry that was judged.
 func (p *planner) add(dir int32, c child) (int32, error) {
-	n := node{name: c.name, parent: dir, mode: c.mode, id: c.id}
-	if c.mode != object.Gitlink {
-		var err error
-		if n.object, err = p.find(c.id, c.mode.Kind(), p.shown(c.name)); err != nil {
+	n := node{name: c.name, parent: dir, mode: c.mode, id: c.id, object: noObject, have: noNode}
+	switch {
+	case c.mode == object.Dir:
+		if err := p.find(&n, p.shown(c.name)); err != nil {
 			return 0, err
 		}
-	}
-	switch c.mode {
-	case object.File, object.Program, object.Link:
-		n.size = p.store.Size(n.object)
-		p.plan.output += n.size
-		if limit := p.t.Budgets.OutputBytes; p.plan.output > limit {
-			return 0, &BudgetError{Budget: BudgetOutput, Limit: limit, Path: clip(p.shown(c.name))}
-		}
-		p.plan.files++
+	case isFile(c.mode):
+		n.out = p.t.Select != nil && !p.t.Select(p.shown(c.name))
 	}
 	if c.mode == object.Link {
-		if n.size == 0 || n.size > maxLink {
-			return 0, &PathError{Path: clip(p.shown(c.name)), Rule: ruleLinkTarget}
-		}
 		p.plan.links++
 		if limit := p.t.Budgets.Links; p.plan.links > limit {
 			return 0, &BudgetError{Budget: BudgetLinks, Limit: limit, Path: clip(p.shown(c.name))}

@@ -134,17 +134,69 @@ func (c capabilities) beginCommand(name string) []byte {
 	return pktline.AppendDelim(body)
 }
 
-// requestCommit asks for one commit and what it needs, and nothing else.
-// gitprotocol-v2, "fetch".
-func (c *client) requestCommit(ctx context.Context, caps capabilities, commit fencepost.CommitID) (*answer, error) {
+// requestTree asks for one commit and what it needs, less what h has, or less
+// all files where filtered. gitprotocol-v2, "fetch".
+//
+// On top of a commit that is here, a server leaves nothing out of a cut-off
+// history unless it may send a thin pack: only then does it take that commit's
+// whole tree for known.
+func (c *client) requestTree(ctx context.Context, caps capabilities, commit fencepost.CommitID, h *have, filtered bool) (*packSource, error) {
 	if !caps.has("fetch", "shallow") {
 		return nil, ErrUnsupported
 	}
+	args := []string{"ofs-delta", "no-progress"}
+	if h != nil {
+		args = append(args, "thin-pack", "shallow "+h.m.commit.String())
+	}
+	args = append(args, "deepen 1")
+	if filtered {
+		args = append(args, "filter blob:none")
+	}
+	args = append(args, "want "+commit.String())
+	if h != nil {
+		args = append(args, "have "+h.m.commit.String())
+	}
+	a, err := c.fetchCommand(ctx, caps, append(args, "done"))
+	if err != nil {
+		return nil, err
+	}
+	return openWith(a, func(a *answer) (*packSource, error) { return openPack(a, commit) })
+}
+
+// requestBlobs asks for single objects.
+func (c *client) requestBlobs(ctx context.Context, caps capabilities, ids []fencepost.ObjectID) (*packSource, error) {
+	args := []string{"ofs-delta", "no-progress"}
+	for _, id := range ids {
+		args = append(args, "want "+id.String())
+	}
+	a, err := c.fetchCommand(ctx, caps, append(args, "done"))
+	if err != nil {
+		return nil, err
+	}
+	return openWith(a, func(a *answer) (*packSource, error) {
+		first, err := a.firstText()
+		if err != nil {
+			return nil, err
+		}
+		return packSection(a, first)
+	})
+}
+
+func (c *client) fetchCommand(ctx context.Context, caps capabilities, args []string) (*answer, error) {
 	body := caps.beginCommand("fetch")
-	for _, arg := range []string{"ofs-delta", "no-progress", "deepen 1", "want " + commit.String(), "done"} {
+	for _, arg := range args {
 		body = pktline.AppendText(body, arg)
 	}
 	return c.command(ctx, pktline.AppendFlush(body))
+}
+
+// openWith opens the pack of an answer, which it closes on error.
+func openWith(a *answer, open func(*answer) (*packSource, error)) (*packSource, error) {
+	source, err := open(a)
+	if err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return source, nil
 }
 
 // A packSource is a fetch answer behind its "packfile" line: it gives out the
@@ -179,6 +231,10 @@ func openPack(a *answer, commit fencepost.CommitID) (*packSource, error) {
 	if err != nil {
 		return nil, err
 	}
+	return packSection(a, section)
+}
+
+func packSection(a *answer, section string) (*packSource, error) {
 	if section != "packfile" {
 		return nil, fmt.Errorf("%w: another section where the pack belongs", ErrProtocol)
 	}

@@ -53,12 +53,36 @@ type Request struct {
 	// Sync says whether the checkout must survive a crash of the machine.
 	Sync Sync
 
+	// Select, where set, says which files and links are wanted, by their
+	// slash-separated paths. What it leaves out is verified as name and entry
+	// of the tree and held to the policy, and is not written; nor is a
+	// directory in which nothing is wanted. Where the server can filter, its
+	// content is not even sent. It is called from one goroutine, at least once
+	// for each path, and must give the same answer each time.
+	Select func(path string) bool
+	// Have, where set, is an earlier checkout of the same repository, from
+	// which files are reused and on top of which the server sends only what
+	// differs. Whatever is wrong with it costs no more than a fetch without it:
+	// see [Stats.Fallback].
+	Have *Have
+	// Transport, where set, is used in place of connections of this fetch's
+	// own. See [NewTransport].
+	Transport *Transport
+
 	// Progress, where set, is called now and then while the fetch goes on,
 	// never concurrently. It must be quick.
 	Progress func(Progress)
 	// Now is read for the durations in [Stats] alone; nil means this machine's
 	// clock.
 	Now func() time.Time
+}
+
+// A Have is an earlier checkout that is still there.
+type Have struct {
+	// Dir is where its tree stands now; it may have been renamed since.
+	Dir string
+	// Manifest says what was in it.
+	Manifest *Manifest
 }
 
 // A Credential gives the user name and secret of HTTP Basic authentication.
@@ -119,7 +143,8 @@ const (
 	// SyncNone promises nothing after a crash of the machine: for scratch.
 	SyncNone Sync = iota + 1
 	// SyncAll puts files, directories and the checkout's own name on stable
-	// storage.
+	// storage. A file that is reused from [Have] was put there when it was
+	// first made, if that was under SyncAll too, and is not again.
 	SyncAll
 )
 

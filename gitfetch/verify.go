@@ -17,10 +17,10 @@ import (
 
 // Verify reads everything that is on disk again, hashes it, and compares the
 // root's tree with [Checkout.Tree]. Collision attacks were looked for when the
-// ids were first computed. What the policy left out or changed (a
-// skipped gitlink, a link made as a file) enters as what it stands for. An
-// error that matches [ErrAltered] names the first path found to differ;
-// [ErrRemoved] means there is nothing to verify.
+// ids were first computed. What the policy left out or changed (a skipped
+// gitlink, a link made as a file) and what [Request.Select] left out enters as
+// what it stands for. An error that matches [ErrAltered] names the first path
+// found to differ; [ErrRemoved] means there is nothing to verify.
 //
 // A file whose owner may execute it counts as mode 100755; other permission
 // bits are not looked at, except that a write bit counts as altered.
@@ -60,7 +60,7 @@ func (v *verifier) verify(ctx context.Context, root *os.Root) error {
 	group.SetLimit(min(maxWriters, runtime.GOMAXPROCS(0)))
 	var first firstError
 	for i := range v.c.nodes {
-		if v.c.nodes[i].mode != object.Dir {
+		if v.c.nodes[i].mode != object.Dir || v.c.nodes[i].out {
 			continue
 		}
 		dir := int32(i)
@@ -113,6 +113,8 @@ func (v *verifier) directory(ctx context.Context, root *os.Root, i int32, childr
 			return stopped(ctx)
 		}
 		switch n := &v.c.nodes[child]; {
+		case n.out:
+			v.ids[child] = n.id
 		case n.mode == object.Dir:
 			err = v.kind(dir, child)
 		case n.mode == object.Gitlink:
@@ -134,7 +136,7 @@ func (v *verifier) directory(ctx context.Context, root *os.Root, i int32, childr
 func (v *verifier) listing(dir *os.Root, i int32, children []int32) error {
 	want := make(map[string]struct{}, len(children))
 	for _, child := range children {
-		if n := &v.c.nodes[child]; n.mode != object.Gitlink {
+		if n := &v.c.nodes[child]; n.mode != object.Gitlink && !n.out {
 			want[n.name] = struct{}{}
 		}
 	}
@@ -237,6 +239,10 @@ func (v *verifier) trees(children map[int32][]int32) error {
 	var content []byte
 	for i := len(v.c.nodes) - 1; i >= 0; i-- {
 		if v.c.nodes[i].mode != object.Dir {
+			continue
+		}
+		if v.c.nodes[i].out {
+			v.ids[i] = v.c.nodes[i].id
 			continue
 		}
 		content = content[:0]

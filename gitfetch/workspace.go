@@ -328,7 +328,7 @@ func (s *Sweeping) owned(root *os.Root, name string, lock durable.File) error {
 
 // adopt moves a finished tree from the workspace to its place, and makes a
 // checkout of it.
-func (w *Workspace) adopt(t *target, p *plan, temp, final string, stats Stats) (*Checkout, error) {
+func (w *Workspace) adopt(t *target, p *plan, made *writer, temp, final string, stats Stats) (*Checkout, error) {
 	fsys := durable.OS(w.base)
 	if t.Sync == SyncAll {
 		if err := syncDirs(fsys, temp, p.nodes); err != nil {
@@ -346,10 +346,14 @@ func (w *Workspace) adopt(t *target, p *plan, temp, final string, stats Stats) (
 	c := &Checkout{
 		repository: t.URL,
 		commit:     t.Commit,
+		content:    p.content,
 		parents:    p.parents,
 		nodes:      p.nodes,
 		policy:     t.Policy,
 		stats:      stats,
+		synced:     t.Sync == SyncAll,
+		device:     made.device,
+		stamps:     made.stamps,
 		base:       w.base,
 		name:       final,
 	}
@@ -364,7 +368,7 @@ func (w *Workspace) adopt(t *target, p *plan, temp, final string, stats Stats) (
 // syncDirs makes every name in a written tree durable, the deepest first.
 func syncDirs(fsys durable.FS, root string, nodes []node) error {
 	for i := len(nodes) - 1; i >= 0; i-- {
-		if nodes[i].mode != object.Dir {
+		if nodes[i].mode != object.Dir || nodes[i].out {
 			continue
 		}
 		if err := fsys.SyncDir(path.Join(root, pathOf(nodes, int32(i)))); err != nil {

@@ -31,8 +31,12 @@ const (
 type writer struct {
 	t        *target
 	store    *pack.Store
+	have     *have // nil: there is none
 	plan     *plan
+	device   uint64  // of the tree that is written
+	stamps   []stamp // of nodes; each index is written by one goroutine
 	written  atomic.Int64
+	reused   reused
 	progress func(files int64)
 }
 
@@ -70,17 +74,18 @@ func (w *writer) write(ctx context.Context, root *os.Root) error {
 	for range min(maxWriters, runtime.GOMAXPROCS(0)) {
 		group.Go(func() error {
 			buf := make([]byte, copyBuffer)
+			from := w.have.cursor()
 			var err error
 			for b := range batches {
 				// After an error the rest is only let go of.
 				if err == nil {
-					err = w.writeBatch(ctx, b, buf)
+					err = w.writeBatch(ctx, b, from, buf)
 				}
 				if err = errors.Join(err, host("close directory", b.dir.release())); err != nil {
 					cancel(err)
 				}
 			}
-			return err
+			return errors.Join(err, from.close())
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -122,12 +127,14 @@ func (k *walker) push(root *os.Root, node int32) {
 
 func (k *walker) step(ctx context.Context, i int32) error {
 	n := &k.w.plan.nodes[i]
+	if n.out || n.mode == object.Gitlink {
+		return nil
+	}
 	if err := k.leave(ctx, n.parent); err != nil {
 		return err
 	}
 	top := &k.stack[len(k.stack)-1]
 	switch {
-	case n.mode == object.Gitlink:
 	case n.mode == object.Link && k.w.t.Policy.Symlinks == SymlinksInside:
 	case n.mode == object.Dir:
 		if err := top.dir.root.Mkdir(n.name, dirPerm); err != nil {
@@ -192,14 +199,22 @@ func (k *walker) abandon() error {
 	return err
 }
 
-func (w *writer) writeBatch(ctx context.Context, b batch, buf []byte) error {
+func (w *writer) writeBatch(ctx context.Context, b batch, from *cursor, buf []byte) error {
+	into := &reuser{w: w, dir: b.dir.root, from: from, buf: buf}
 	for _, i := range b.files {
 		if ctx.Err() != nil {
-			return stopped(ctx)
+			return errors.Join(stopped(ctx), into.close())
 		}
-		if err := w.writeFile(b.dir.root, &w.plan.nodes[i], buf); err != nil {
-			return err
+		done, err := into.reuse(i)
+		if err == nil && !done {
+			err = w.writeFile(b.dir.root, i, buf)
 		}
+		if err != nil {
+			return errors.Join(err, into.close())
+		}
+	}
+	if err := into.close(); err != nil {
+		return err
 	}
 	done := w.written.Add(int64(len(b.files)))
 	if w.progress != nil {
@@ -208,9 +223,28 @@ func (w *writer) writeBatch(ctx context.Context, b batch, buf []byte) error {
 	return nil
 }
 
-// writeFile makes one file, which must not exist, and which nobody can write
-// to but through the handle that is closed here.
-func (w *writer) writeFile(dir *os.Root, n *node, buf []byte) error {
+// writeFile makes one file of what was received.
+func (w *writer) writeFile(dir *os.Root, i int32, buf []byte) error {
+	n := &w.plan.nodes[i]
+	return w.makeFile(dir, i, func(f *os.File) error {
+		for off := int64(0); off < n.size; {
+			p := buf[:min(int64(len(buf)), n.size-off)]
+			if err := w.store.ReadAt(n.object, p, off); err != nil {
+				return err
+			}
+			if _, err := f.Write(p); err != nil {
+				return err
+			}
+			off += int64(len(p))
+		}
+		return nil
+	})
+}
+
+// makeFile makes one file, which must not exist, and which nobody can write
+// to but through the handle that fill gets and that is closed here.
+func (w *writer) makeFile(dir *os.Root, i int32, fill func(*os.File) error) error {
+	n := &w.plan.nodes[i]
 	perm := filePerm
 	if n.mode == object.Program {
 		perm = programPerm
@@ -219,17 +253,26 @@ func (w *writer) writeFile(dir *os.Root, n *node, buf []byte) error {
 	if err != nil {
 		return host("make file", err)
 	}
-	for off := int64(0); off < n.size && err == nil; {
-		p := buf[:min(int64(len(buf)), n.size-off)]
-		if err = w.store.ReadAt(n.object, p, off); err == nil {
-			_, err = f.Write(p)
-		}
-		off += int64(len(p))
-	}
+	err = fill(f)
 	if err == nil && w.t.Sync == SyncAll {
 		err = f.Sync()
 	}
+	if err == nil {
+		var info fs.FileInfo
+		if info, err = f.Stat(); err == nil {
+			w.stamps[i] = w.stamp(info)
+		}
+	}
 	return host("write file", errors.Join(err, f.Close()))
+}
+
+// stamp returns by what a file of the tree is recognised, where that is
+// possible.
+func (w *writer) stamp(info fs.FileInfo) stamp {
+	if s, device, ok := stampOf(info); ok && device == w.device {
+		return s
+	}
+	return stamp{}
 }
 
 // writeLinks makes the links of the inside policy, after everything else, so
@@ -240,21 +283,30 @@ func (w *writer) writeLinks(ctx context.Context, root *os.Root) error {
 	}
 	for i := range w.plan.nodes {
 		n := &w.plan.nodes[i]
-		if n.mode != object.Link {
+		if n.mode != object.Link || n.out {
 			continue
 		}
 		if ctx.Err() != nil {
 			return stopped(ctx)
 		}
-		target, err := w.store.Content(n.object, nil)
+		text, err := linkText(w.store, w.have, n)
 		if err != nil {
-			return host("read spool", err)
+			return err
 		}
-		if err := w.writeLink(root, int32(i), string(target)); err != nil {
+		if err := w.writeLink(root, int32(i), text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// linkText returns what a link says.
+func linkText(store *pack.Store, have *have, n *node) (string, error) {
+	if n.object == noObject {
+		return have.text(n.have)
+	}
+	b, err := store.Content(n.object, nil)
+	return string(b), host("read spool", err)
 }
 
 func (w *writer) writeLink(root *os.Root, i int32, text string) (err error) {

@@ -17,6 +17,8 @@ const (
 
 // A base is the object that a delta copies from.
 type base struct {
+	kind   object.Kind
+	depth  int32 // deltas between this and a whole object
 	size   int64
 	whole  []byte // the content, where it is small enough
 	readAt func(p []byte, off int64) error

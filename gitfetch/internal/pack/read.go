@@ -27,6 +27,26 @@ type Options struct {
 	// Progress, where set, is told after each entry how many of how many
 	// entries are in.
 	Progress func(done, total int64)
+	// Inflated, where set, holds what was charged to Limits.InflatedBytes
+	// before, and in the end what was altogether, whatever became of it.
+	Inflated *int64
+	// Into, where set, is the store of earlier packs, to which this one is
+	// added: the limit of objects holds for all of them together, and no object may be in
+	// two. On error it is closed.
+	Into *Store
+	// Base, where set, finds an object outside the pack that a delta by id may
+	// be on (a "thin" pack). It is asked once for each such delta, and only if
+	// no object received so far has the id.
+	Base func(id fencepost.ObjectID) (Outside, bool)
+}
+
+// An Outside is an object that is not of a pack. Whether it is what its id
+// says is not looked at: what a delta makes of it is hashed.
+type Outside struct {
+	Kind object.Kind
+	Size int64
+	// ReadAt fills p whole from offset off, or fails.
+	ReadAt func(p []byte, off int64) error
 }
 
 // Read receives one pack from src: every object inflated, resolved, hashed,
@@ -36,6 +56,9 @@ type Options struct {
 func Read(src Source, opts Options) (*Store, error) {
 	r := newReader(src, opts)
 	err := r.read()
+	if opts.Inflated != nil {
+		*opts.Inflated = r.inflated
+	}
 	if err == nil {
 		return r.store, nil
 	}
@@ -49,6 +72,7 @@ type reader struct {
 	text   *bufio.Reader
 	out    *content
 	store  *Store
+	first  Index   // of this pack in the store
 	starts []int64 // pack offset at which each entry begins; ascending
 	base   []byte  // memory for resident bases
 
@@ -61,20 +85,28 @@ type reader struct {
 
 func newReader(src Source, opts Options) *reader {
 	in := newStream(src)
-	spool := newSpool(opts.Create)
-	return &reader{
-		opts: opts,
-		in:   in,
-		zip:  &inflater{in: in},
-		text: bufio.NewReaderSize(nil, textBuffer),
-		out:  newContent(spool),
-		store: &Store{
+	store := opts.Into
+	if store == nil {
+		store = &Store{
 			byID:  make(map[fencepost.ObjectID]Index),
-			spool: spool,
-		},
+			spool: newSpool(opts.Create),
+		}
+	}
+	r := &reader{
+		opts:    opts,
+		in:      in,
+		zip:     &inflater{in: in},
+		text:    bufio.NewReaderSize(nil, textBuffer),
+		out:     newContent(store.spool),
+		store:   store,
+		first:   Index(len(store.entries)),
 		onID:    make(map[fencepost.ObjectID][]Index),
 		onIndex: make(map[Index][]Index),
 	}
+	if opts.Inflated != nil {
+		r.inflated = *opts.Inflated
+	}
+	return r
 }
 
 func (r *reader) read() error {
@@ -82,7 +114,7 @@ func (r *reader) read() error {
 	if err != nil {
 		return err
 	}
-	if count > r.opts.Limits.Objects {
+	if count > r.opts.Limits.Objects-int64(r.first) {
 		return &object.LimitError{Limit: LimitObjects, Max: r.opts.Limits.Objects}
 	}
 	for i := range count {
@@ -99,8 +131,8 @@ func (r *reader) read() error {
 	if err := r.resolveWaiting(); err != nil {
 		return err
 	}
-	r.store.counts.Objects = count
-	r.store.counts.PackBytes = r.in.offset()
+	r.store.counts.Objects += count
+	r.store.counts.PackBytes += r.in.offset()
 	r.store.counts.InflatedBytes = r.inflated
 	return nil
 }
@@ -171,7 +203,7 @@ func (r *reader) complete(i Index) error {
 }
 
 func (r *reader) readDelta(start int64, typ uint8, size int64) error {
-	base, known, wait, err := r.readBase(start, typ)
+	on, err := r.readBase(start, typ)
 	if err != nil {
 		return err
 	}
@@ -185,41 +217,59 @@ func (r *reader) readDelta(start int64, typ uint8, size int64) error {
 		return err
 	}
 	r.store.counts.Deltas++
-	if !known {
-		return r.park(start, size, wait)
+	if !on.known && on.outside == nil {
+		return r.park(start, size, on.wait)
 	}
 	i := r.add(start, entry{})
-	if err := r.resolve(i, base, r.zip, size); err != nil {
+	b, err := r.open(on)
+	if err != nil {
+		return err
+	}
+	if err := r.resolve(i, b, r.zip, size); err != nil {
 		return err
 	}
 	return r.zip.end()
 }
 
-// readBase reads which object a delta is for. Where that object is not
-// complete yet, known is false and wait enters a delta into the right queue.
-func (r *reader) readBase(start int64, typ uint8) (base Index, known bool, wait func(Index), err error) {
+// A baseRef says which object a delta is for: a complete one of the store, one
+// outside the pack, or one that is not complete yet, where wait enters a delta
+// into the right queue.
+type baseRef struct {
+	at      Index
+	known   bool
+	outside *Outside
+	wait    func(delta Index)
+}
+
+func (r *reader) readBase(start int64, typ uint8) (baseRef, error) {
 	if typ == typeRef {
 		var id fencepost.ObjectID
 		if err := r.in.readFull(id[:]); err != nil {
-			return 0, false, nil, err
+			return baseRef{}, err
 		}
-		base, known = r.store.byID[id]
-		return base, known, func(i Index) { r.onID[id] = append(r.onID[id], i) }, nil
+		on := baseRef{wait: func(i Index) { r.onID[id] = append(r.onID[id], i) }}
+		if on.at, on.known = r.store.byID[id]; !on.known && r.opts.Base != nil {
+			if o, ok := r.opts.Base(id); ok {
+				on.outside = &o
+			}
+		}
+		return on, nil
 	}
 	distance, err := r.in.readDistance()
 	if err != nil {
-		return 0, false, nil, err
+		return baseRef{}, err
 	}
 	if distance <= 0 || distance > start-headerLen {
-		return 0, false, nil, malformed("delta base outside the pack")
+		return baseRef{}, malformed("delta base outside the pack")
 	}
 	at, found := slices.BinarySearch(r.starts, start-distance)
 	if !found {
-		return 0, false, nil, malformed("delta base is not the start of an entry")
+		return baseRef{}, malformed("delta base is not the start of an entry")
 	}
-	base = Index(at)
-	known = r.store.entries[base].kind != 0
-	return base, known, func(i Index) { r.onIndex[base] = append(r.onIndex[base], i) }, nil
+	on := baseRef{at: r.first + Index(at)}
+	on.known = r.store.entries[on.at].kind != 0
+	on.wait = func(i Index) { r.onIndex[on.at] = append(r.onIndex[on.at], i) }
+	return on, nil
 }
 
 // park keeps the text of a delta in the spool until its base is there.
@@ -242,26 +292,21 @@ func (r *reader) park(start, size int64, wait func(Index)) error {
 }
 
 // resolve applies the delta whose text is read from text, size bytes of it,
-// to the complete object base, and completes entry i with the result.
-func (r *reader) resolve(i, on Index, text io.Reader, size int64) error {
-	from := r.store.entries[on]
-	depth := from.depth + 1
+// to a complete object, and completes entry i with the result.
+func (r *reader) resolve(i Index, b *base, text io.Reader, size int64) error {
+	depth := b.depth + 1
 	if limit := r.opts.Limits.DeltaDepth; int64(depth) > limit {
 		return &object.LimitError{Limit: LimitDeltaDepth, Max: limit}
 	}
-	b, err := r.open(on)
-	if err != nil {
-		return err
-	}
 	r.text.Reset(text)
 	d := delta{text: r.text, left: size}
-	e := entry{kind: from.kind, depth: depth, off: r.store.spool.end()}
-	err = d.apply(b, r.out, func(result int64) error {
-		if err := r.opts.Limits.checkSize(from.kind, result); err != nil {
+	e := entry{kind: b.kind, depth: depth, off: r.store.spool.end()}
+	err := d.apply(b, r.out, func(result int64) error {
+		if err := r.opts.Limits.checkSize(b.kind, result); err != nil {
 			return err
 		}
 		e.size = result
-		r.out.begin(from.kind, result)
+		r.out.begin(b.kind, result)
 		return r.charge(result)
 	})
 	if err != nil {
@@ -271,21 +316,24 @@ func (r *reader) resolve(i, on Index, text io.Reader, size int64) error {
 	return r.complete(i)
 }
 
-// open makes a complete object ready to be copied from.
-func (r *reader) open(i Index) (*base, error) {
-	size := r.store.entries[i].size
-	b := &base{size: size}
-	if size > residentBase {
-		b.readAt = func(p []byte, off int64) error { return r.store.ReadAt(i, p, off) }
+// open makes a complete object, of the store or outside it, ready to be copied
+// from.
+func (r *reader) open(on baseRef) (*base, error) {
+	var b *base
+	if o := on.outside; o != nil {
+		b = &base{kind: o.Kind, size: o.Size, readAt: o.ReadAt}
+	} else {
+		e := &r.store.entries[on.at]
+		b = &base{kind: e.kind, depth: e.depth, size: e.size, readAt: func(p []byte, off int64) error { return r.store.ReadAt(on.at, p, off) }}
+	}
+	if b.size > residentBase {
 		return b, nil
 	}
-	var err error
-	r.base, err = r.store.Content(i, r.base)
-	if r.base == nil {
-		r.base = []byte{}
+	if r.base == nil || int64(cap(r.base)) < b.size {
+		r.base = make([]byte, b.size)
 	}
-	b.whole = r.base
-	return b, err
+	b.whole = r.base[:b.size]
+	return b, b.readAt(b.whole, 0)
 }
 
 // resolveWaiting resolves the deltas that came before their bases, each
@@ -307,7 +355,7 @@ func (r *reader) resolveWaiting() error {
 		delete(r.onID, id)
 		delete(r.onIndex, base)
 	}
-	for i := range r.store.entries {
+	for i := int(r.first); i < len(r.store.entries); i++ {
 		if r.store.entries[i].kind != 0 {
 			release(Index(i))
 		}
@@ -317,7 +365,11 @@ func (r *reader) resolveWaiting() error {
 		ready = ready[:len(ready)-1]
 		parked := r.store.entries[next.delta]
 		text := io.NewSectionReader(spoolReader{r.store.spool}, parked.off, parked.size)
-		if err := r.resolve(next.delta, next.base, text, parked.size); err != nil {
+		b, err := r.open(baseRef{at: next.base})
+		if err == nil {
+			err = r.resolve(next.delta, b, text, parked.size)
+		}
+		if err != nil {
 			return fmt.Errorf("pack entry %d: %w", next.delta, err)
 		}
 		r.waiting--

@@ -1,0 +1,363 @@
+package gitfetch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch/internal/object"
+	"github.com/fencepost/fencepost/gitfetch/internal/pack"
+)
+
+// errAltered: a file of the earlier checkout is not what it was.
+var errAltered = errors.New("file of the earlier checkout altered")
+
+// A have is an earlier checkout with its directory open.
+type have struct {
+	m    *Manifest
+	root *os.Root
+}
+
+// openHave opens an earlier checkout, or returns nil where its directory can't
+// be opened.
+func openHave(h *Have) *have {
+	if h == nil || h.Manifest == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(h.Dir)
+	if err != nil {
+		return nil
+	}
+	return &have{m: h.Manifest, root: root}
+}
+
+// partial reports whether files were left out of it.
+func (h *have) partial() bool { return h != nil && h.m.out > 0 }
+
+func (h *have) close() error { return host("close earlier checkout", h.root.Close()) }
+
+// A cursor opens files of an earlier checkout, directory by directory. It
+// follows no link. Not safe for concurrent use.
+type cursor struct {
+	h      *have
+	dir    int32
+	root   *os.Root // nil: none is open
+	handle *os.File
+}
+
+// cursor returns one that is nowhere yet; of a nil have it stays so.
+func (h *have) cursor() *cursor { return &cursor{h: h} }
+
+func (c *cursor) close() error {
+	if c.root == nil {
+		return nil
+	}
+	err := host("close directory", errors.Join(c.handle.Close(), c.root.Close()))
+	c.root, c.handle = nil, nil
+	return err
+}
+
+// enter opens the directory of a node.
+func (c *cursor) enter(i int32) error {
+	dir := c.h.m.nodes[i].parent
+	if c.root != nil && c.dir == dir {
+		return nil
+	}
+	if err := c.close(); err != nil {
+		return err
+	}
+	root, err := openDir(c.h.root, pathOf(c.h.m.nodes, dir))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errAltered, host("open directory", err))
+	}
+	handle, err := root.Open(".")
+	if err != nil {
+		return errors.Join(host("open directory", err), root.Close())
+	}
+	c.dir, c.root, c.handle = dir, root, handle
+	return nil
+}
+
+// open opens a regular file for reading.
+func (c *cursor) open(i int32) (*os.File, error) {
+	if err := c.enter(i); err != nil {
+		return nil, err
+	}
+	f, err := openRegular(c.root, c.h.m.nodes[i].name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errAltered, host("open file", err))
+	}
+	return f, nil
+}
+
+// openRegular opens a regular file and follows no link.
+func openRegular(dir *os.Root, name string) (*os.File, error) {
+	before, err := dir.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !before.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	f, err := dir.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	after, err := f.Stat()
+	if err == nil && !os.SameFile(before, after) {
+		err = errNotRegular
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+// prove copies the content of a node to w and requires that it is what it was.
+func (c *cursor) prove(i int32, w io.Writer, buf []byte) (err error) {
+	n := &c.h.m.nodes[i]
+	if text, ok := c.h.m.texts[i]; ok {
+		_, err := io.WriteString(w, text)
+		return err
+	}
+	f, err := c.open(i)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, host("close file", f.Close())) }()
+	hasher := object.NewRehasher()
+	hasher.Reset(object.Blob, n.size)
+	var got int64
+	for got <= n.size {
+		k, err := f.Read(buf)
+		got += int64(k)
+		hasher.Write(buf[:k])
+		if _, err := w.Write(buf[:k]); err != nil {
+			return err
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errAltered, host("read file", err))
+		}
+	}
+	if id, err := hasher.Sum(); got != n.size || err != nil || id != n.id {
+		return errAltered
+	}
+	return nil
+}
+
+// text returns the content of a node that is to be a link.
+func (h *have) text(i int32) (string, error) {
+	if text, ok := h.m.texts[i]; ok {
+		return text, nil
+	}
+	if h.m.nodes[i].size > maxLink {
+		return "", errAltered // the budgets were held against the size before
+	}
+	c := h.cursor()
+	var text limited
+	err := c.prove(i, &text, make([]byte, maxLink+1))
+	return string(text), errors.Join(err, c.close())
+}
+
+// limited collects no more than a link can say.
+type limited []byte
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(*l)+len(p) > 2*maxLink {
+		return 0, errAltered
+	}
+	*l = append(*l, p...)
+	return len(p), nil
+}
+
+// A bases finds what deltas of a thin pack are on. Not safe for concurrent use.
+type bases struct {
+	h    *have
+	from *cursor
+	node int32
+	file *os.File
+	tree []byte
+}
+
+func (h *have) bases() *bases { return &bases{h: h, from: h.cursor(), node: noNode} }
+
+func (b *bases) close() error {
+	err := b.from.close()
+	if b.file != nil {
+		err = errors.Join(err, host("close file", b.file.Close()))
+		b.file = nil
+	}
+	return err
+}
+
+// find is a [pack.Options.Base].
+func (b *bases) find(id fencepost.ObjectID) (pack.Outside, bool) {
+	m := b.h.m
+	if id == m.commit.ObjectID {
+		return inMemory(object.Commit, m.content), true
+	}
+	if i := m.find(object.Dir, id); i != noNode {
+		b.tree = m.tree(i, b.tree)
+		return inMemory(object.Tree, b.tree), true
+	}
+	i := m.find(object.File, id)
+	if i == noNode {
+		return pack.Outside{}, false
+	}
+	if text, ok := m.texts[i]; ok {
+		return inMemory(object.Blob, []byte(text)), true
+	}
+	return pack.Outside{Kind: object.Blob, Size: m.nodes[i].size, ReadAt: func(p []byte, off int64) error {
+		return b.read(i, p, off)
+	}}, true
+}
+
+func inMemory(kind object.Kind, content []byte) pack.Outside {
+	return pack.Outside{Kind: kind, Size: int64(len(content)), ReadAt: func(p []byte, off int64) error {
+		copy(p, content[off:])
+		return nil
+	}}
+}
+
+func (b *bases) read(i int32, p []byte, off int64) error {
+	if b.file != nil && b.node != i {
+		err := b.file.Close()
+		if b.file = nil; err != nil {
+			return host("close file", err)
+		}
+	}
+	if b.file == nil {
+		f, err := b.from.open(i)
+		if err != nil {
+			return err
+		}
+		b.file, b.node = f, i
+	}
+	if n, err := b.file.ReadAt(p, off); n < len(p) {
+		return fmt.Errorf("%w: %w", errAltered, host("read file", err))
+	}
+	return nil
+}
+
+// reused counts what was taken from an earlier checkout.
+type reused struct {
+	noLinks                                            atomic.Bool
+	linkedFiles, linkedBytes, copiedFiles, copiedBytes atomic.Int64
+}
+
+func (r *reused) report(s *Stats) {
+	s.LinkedFiles, s.LinkedBytes = r.linkedFiles.Load(), r.linkedBytes.Load()
+	s.CopiedFiles, s.CopiedBytes = r.copiedFiles.Load(), r.copiedBytes.Load()
+}
+
+// A reuser makes files of one directory from those of an earlier checkout.
+type reuser struct {
+	w      *writer
+	dir    *os.Root
+	handle *os.File // of dir; nil: not needed so far
+	from   *cursor
+	buf    []byte
+}
+
+func (r *reuser) close() error {
+	if r.handle == nil {
+		return nil
+	}
+	return host("close directory", r.handle.Close())
+}
+
+// reuse makes the file of a node from an earlier one where that is possible,
+// or, where nothing else has its content, necessary.
+func (r *reuser) reuse(i int32) (done bool, err error) {
+	n := &r.w.plan.nodes[i]
+	if n.have == noNode {
+		return false, nil
+	}
+	m := r.w.have.m
+	if n.mode != object.Link && m.nodes[n.have].mode == n.mode && m.stamps[n.have].ino != 0 && !r.w.reused.noLinks.Load() {
+		if done, err := r.link(i); done || err != nil {
+			return done, err
+		}
+	}
+	if n.object != noObject {
+		return false, nil
+	}
+	err = r.w.makeFile(r.dir, i, func(f *os.File) error { return r.from.prove(n.have, f, r.buf) })
+	if err != nil {
+		return false, err
+	}
+	r.w.reused.copiedFiles.Add(1)
+	r.w.reused.copiedBytes.Add(n.size)
+	return true, nil
+}
+
+// link makes a second name of an earlier file, if it is still the same one. It
+// looks at the name that it made: nobody else knows that.
+func (r *reuser) link(i int32) (bool, error) {
+	n := &r.w.plan.nodes[i]
+	m := r.w.have.m
+	if err := r.from.enter(n.have); err != nil {
+		if errors.Is(err, errAltered) {
+			return false, nil
+		}
+		return false, err
+	}
+	if r.handle == nil {
+		var err error
+		if r.handle, err = r.dir.Open("."); err != nil {
+			return false, host("open directory", err)
+		}
+	}
+	if err := hardLink(r.from.handle, m.nodes[n.have].name, r.handle, n.name); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) && !isTooManyLinks(err) {
+			// Another file system, or one without links: so it is for all.
+			r.w.reused.noLinks.Store(true)
+		}
+		return false, nil
+	}
+	info, err := r.dir.Lstat(n.name)
+	if err != nil {
+		return false, host("look at file", err)
+	}
+	s, device, _ := stampOf(info)
+	if s != m.stamps[n.have] || device != m.device || info.Size() != n.size || info.Mode() != permOf(n.mode, info.Mode()) {
+		return false, host("remove link", r.dir.Remove(n.name))
+	}
+	if r.w.t.Sync == SyncAll && !m.synced {
+		if err := r.sync(n.name); err != nil {
+			return false, err
+		}
+	}
+	r.w.stamps[i] = r.w.stamp(info)
+	r.w.reused.linkedFiles.Add(1)
+	r.w.reused.linkedBytes.Add(n.size)
+	return true, nil
+}
+
+// permOf returns got where it is what a file of that mode may have: no special
+// bits, no write bits, and the owner's execute bit as the mode says.
+func permOf(mode object.Mode, got fs.FileMode) fs.FileMode {
+	most := filePerm
+	if mode == object.Program {
+		most = programPerm
+	}
+	return got&most | most&0o500
+}
+
+// sync puts a file on stable storage that an earlier fetch did not.
+func (r *reuser) sync(name string) error {
+	f, err := openRegular(r.dir, name)
+	if err != nil {
+		return host("open file", err)
+	}
+	return host("sync file", errors.Join(f.Sync(), f.Close()))
+}

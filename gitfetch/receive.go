@@ -1,0 +1,256 @@
+package gitfetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch/internal/pack"
+)
+
+// A fetcher makes one checkout, in one conversation and within one set of
+// budgets, however often it has to begin.
+type fetcher struct {
+	w      *Workspace
+	t      *target
+	dog    *watchdog
+	client *client
+	root   *os.Root // of the workspace
+	final  string
+	lap    func() time.Duration
+
+	inflated int64 // as charged so far
+	shortcut bool  // less than the whole was asked for
+	stats    Stats
+}
+
+// fetch tries with what is here already and with what the server can leave
+// out, and then plainly.
+func (f *fetcher) fetch(ctx context.Context) (*Checkout, error) {
+	h := openHave(f.t.Have)
+	if h == nil && f.t.Have != nil {
+		f.stats.Fallback = FallbackDirectory
+	}
+	plain := h == nil && f.t.Select == nil
+	c, err := f.attempt(ctx, h, plain)
+	if h != nil {
+		err = errors.Join(err, h.close())
+	}
+	if why := fallback(err); f.shortcut && c == nil && why != "" && ctx.Err() == nil {
+		f.stats = Stats{Fallback: why, Receive: f.stats.Receive, Check: f.stats.Check, Write: f.stats.Write}
+		f.dog.progress()
+		return f.attempt(ctx, nil, true)
+	}
+	return c, err
+}
+
+// fallback says why a fetch that went wrong may go right without shortcuts,
+// or "" where it would not, or must not.
+func fallback(err error) Fallback {
+	err = translate(err)
+	switch {
+	case err == nil, isBudget(err), errors.Is(err, ErrCleanup), errors.Is(err, ErrCollision),
+		errors.Is(err, ErrCredential), errors.Is(err, ErrRateLimited):
+		return ""
+	case errors.Is(err, errAltered):
+		return FallbackAltered
+	case errors.Is(err, errNoFilter):
+		return FallbackFilter
+	case errors.Is(err, errHost), errors.Is(err, ErrContent), errors.Is(err, ErrNotOurRef) && !errors.Is(err, errBlobs):
+		return ""
+	}
+	_, remote := errors.AsType[*RemoteError](err)
+	for _, odd := range []error{ErrRejected, ErrProtocol, ErrPack, ErrObject, ErrMissingObject, ErrExtraObject, errBlobs} {
+		remote = remote || errors.Is(err, odd)
+	}
+	if remote {
+		return FallbackAnswer
+	}
+	return ""
+}
+
+var (
+	// errNoFilter: what is here was left out in part, and the server can't.
+	errNoFilter = errors.New("server can't filter")
+	// errBlobs: the server did not give out single blobs.
+	errBlobs = errors.New("blobs by id")
+)
+
+// attempt makes the checkout, with an earlier one in h, or none. With an error
+// there is none, and nothing of it.
+func (f *fetcher) attempt(ctx context.Context, h *have, plain bool) (c *Checkout, err error) {
+	f.stats.Incremental = h != nil
+	store, planner, err := f.receive(ctx, h, plain)
+	if store != nil {
+		defer func() {
+			if left := store.Close(); left != nil {
+				err = errors.Join(err, host("close spool", left))
+			}
+		}()
+	}
+	f.stats.WireBytes = f.client.wire
+	if err != nil {
+		return nil, causeOf(ctx, err)
+	}
+	f.dog.stop()
+	f.stats.Receive += f.lap()
+	if planner == nil {
+		planner = newPlanner(f.t, store, h)
+		err = planner.tree(ctx)
+	}
+	var p *plan
+	if err == nil {
+		p, err = planner.finish(ctx)
+	}
+	f.stats.Check += f.lap()
+	if err != nil {
+		return nil, err
+	}
+	return f.write(ctx, store, h, p)
+}
+
+// receive gets what is needed. With a filter a planner has walked through the
+// tree by then.
+func (f *fetcher) receive(ctx context.Context, h *have, plain bool) (*pack.Store, *planner, error) {
+	var source *packSource
+	filtered := false
+	err := f.client.converse(ctx, func(caps capabilities) (err error) {
+		filtered = !plain && (f.t.Select != nil || h.partial()) && caps.has("fetch", "filter")
+		f.shortcut = h != nil
+		if h.partial() && !filtered {
+			return errNoFilter
+		}
+		f.shortcut = f.shortcut || filtered
+		source, err = f.client.requestTree(ctx, caps, f.t.Commit, h, filtered)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := f.readPack(source, nil, h)
+	if err != nil || !filtered {
+		return store, nil, err
+	}
+	f.stats.Filtered = true
+	p := newPlanner(f.t, store, h)
+	if err := p.tree(ctx); err != nil {
+		return store, nil, err
+	}
+	ids := p.missing()
+	for len(ids) > 0 {
+		n := min(len(ids), wantsPerRequest)
+		if store, err = f.blobs(ctx, store, ids[:n]); err != nil {
+			return store, nil, err
+		}
+		ids = ids[n:]
+	}
+	return store, p, nil
+}
+
+// wantsPerRequest keeps a request below half a MiB, which servers and proxies
+// that bound them let through.
+const wantsPerRequest = 10_000
+
+// blobs adds single blobs to a store. With an error the store is closed.
+func (f *fetcher) blobs(ctx context.Context, store *pack.Store, ids []fencepost.ObjectID) (*pack.Store, error) {
+	var source *packSource
+	err := f.client.converse(ctx, func(caps capabilities) (err error) {
+		source, err = f.client.requestBlobs(ctx, caps, ids)
+		return err
+	})
+	if err == nil {
+		store, err = f.readPack(source, store, nil)
+	} else {
+		err = errors.Join(err, store.Close())
+		store = nil
+	}
+	if err != nil {
+		return store, fmt.Errorf("%w: %w", errBlobs, err)
+	}
+	return store, nil
+}
+
+// readPack takes one pack in, and closes its answer. With an error there is no
+// store, and into is closed.
+func (f *fetcher) readPack(source *packSource, into *pack.Store, h *have) (_ *pack.Store, err error) {
+	b := &f.t.Budgets
+	opts := pack.Options{
+		Limits: pack.Limits{
+			Objects:       b.Objects,
+			InflatedBytes: b.InflatedBytes,
+			DeltaDepth:    b.DeltaDepth,
+			CommitBytes:   b.CommitBytes,
+			TreeBytes:     b.TreeBytes,
+			BlobBytes:     b.FileBytes,
+		},
+		Create:   func() (pack.File, error) { return makeSpool(f.root, f.w.name) },
+		Progress: f.client.reporter(),
+		Into:     into,
+		Inflated: &f.inflated,
+	}
+	if h != nil {
+		bases := h.bases()
+		defer func() { err = errors.Join(err, bases.close()) }()
+		opts.Base = bases.find
+	}
+	store, err := pack.Read(source, opts)
+	if err = errors.Join(err, source.a.close()); err != nil {
+		if store != nil {
+			err = errors.Join(err, store.Close())
+		}
+		return nil, err
+	}
+	counts := store.Counts()
+	f.stats.PackBytes, f.stats.InflatedBytes = counts.PackBytes, f.inflated
+	f.stats.Objects, f.stats.Deltas = counts.Objects, counts.Deltas
+	return store, nil
+}
+
+// write makes the directory and moves it to its place.
+func (f *fetcher) write(ctx context.Context, store *pack.Store, h *have, p *plan) (*Checkout, error) {
+	temp := path.Join(f.w.name, randomName())
+	w := &writer{t: f.t, store: store, have: h, plan: p, stamps: make([]stamp, len(p.nodes))}
+	err := f.writeTree(ctx, w, temp)
+	f.stats.Write += f.lap()
+	f.stats.Files, f.stats.Directories, f.stats.OutputBytes, f.stats.LeftOut = p.files, p.dirs, p.output, p.out
+	w.reused.report(&f.stats)
+	var c *Checkout
+	if err == nil {
+		c, err = f.w.adopt(f.t, p, w, temp, f.final, f.stats)
+	}
+	if err != nil {
+		return nil, errors.Join(err, cleanupError(removeIn(f.root, temp)))
+	}
+	return c, nil
+}
+
+// writeTree makes the directory temp and all of the plan in it.
+func (f *fetcher) writeTree(ctx context.Context, w *writer, temp string) (err error) {
+	if err := f.root.Mkdir(temp, dirPerm); err != nil {
+		return host("make directory", err)
+	}
+	dir, err := f.root.OpenRoot(temp)
+	if err != nil {
+		return host("open directory", err)
+	}
+	defer func() { err = errors.Join(err, host("close directory", dir.Close())) }()
+	w.device = deviceOf(dir)
+	if f.t.Progress != nil {
+		objects, wire := int64(w.store.Len()), f.client.wire
+		var mu sync.Mutex
+		var most int64
+		w.progress = func(files int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			// Two writers may come here in another order than they counted.
+			most = max(most, files)
+			f.t.Progress(Progress{Objects: objects, TotalObjects: objects, WireBytes: wire, Files: most, TotalFiles: w.plan.files})
+		}
+	}
+	return w.write(ctx, dir)
+}
