@@ -140,6 +140,7 @@ type Installation struct {
 	permissions  Permissions
 	repositories map[int64]bool
 	suspended    bool
+	removed      bool
 }
 
 // ErrOwners: the repositories of one installation belong to one account.
@@ -202,6 +203,16 @@ func (i *Installation) Suspend(off bool) {
 	i.forge.mu.Lock()
 	defer i.forge.mu.Unlock()
 	i.suspended = off
+}
+
+// Uninstall takes the App off the account: the installation is gone, and its
+// tokens with it.
+func (i *Installation) Uninstall() {
+	i.forge.mu.Lock()
+	defer i.forge.mu.Unlock()
+	i.removed = true
+	i.forge.installations = slices.DeleteFunc(i.forge.installations, func(have *Installation) bool { return have == i })
+	maps.DeleteFunc(i.forge.tokens, func(_ string, t *token) bool { return t.installation == i })
 }
 
 // installationOn is called with mu held.

@@ -15,10 +15,12 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// A token is an installation access token. Guarded by Forge.mu.
+// A token is an installation access token, or a person's. Guarded by Forge.mu.
 type token struct {
 	text         string
-	installation *Installation
+	installation *Installation // nil: a person's
+	person       *account      // nil: an installation's
+	owner        *account      // of a person's: whose repositories it is for
 	permissions  Permissions
 	repositories []int64 // nil: all of the installation
 	expires      time.Time
@@ -38,6 +40,8 @@ func (i identity) String() string {
 	switch {
 	case i.app != nil:
 		return "app " + strconv.FormatInt(i.app.id, 10)
+	case i.token != nil && i.token.person != nil:
+		return "person " + strconv.FormatInt(i.token.person.id, 10)
 	case i.token != nil:
 		return "installation " + strconv.FormatInt(i.token.installation.id, 10)
 	case i.invalid:
@@ -194,12 +198,15 @@ func (f *Forge) RevokeTokens() {
 // reaches reports whether the token may know of r. Called with mu held.
 func (t *token) reaches(r *Repository) bool {
 	i := t.installation
-	return !i.suspended && i.account == r.owner && i.repositories[r.id] &&
+	if i == nil {
+		return t.owner == r.owner && slices.Contains(t.repositories, r.id)
+	}
+	return !i.suspended && !i.removed && i.account == r.owner && i.repositories[r.id] &&
 		(t.repositories == nil || slices.Contains(t.repositories, r.id))
 }
 
 // allows reports whether the token grants a permission now: what it was issued
 // with, as far as the installation still grants it. Called with mu held.
 func (t *token) allows(name, level string) bool {
-	return t.permissions.allows(name, level) && t.installation.permissions.allows(name, level)
+	return t.permissions.allows(name, level) && (t.installation == nil || t.installation.permissions.allows(name, level))
 }

@@ -26,8 +26,10 @@ type Delivery struct {
 	GUID string
 	// Event is X-GitHub-Event; Action the payload's, or "".
 	Event, Action string
-	// AppID is the App whose hook it is for.
+	// AppID is the App whose hook it is for; zero: HookID's.
 	AppID int64
+	// HookID is the repository's own hook that it is for; zero: an App's.
+	HookID int64
 	// InstallationID and RepositoryID are zero where the event has none.
 	InstallationID, RepositoryID int64
 	// Redelivery: asked for again.
@@ -36,6 +38,8 @@ type Delivery struct {
 	Body []byte
 	// Made is when the event happened.
 	Made time.Time
+	// Due is when it is sent at the earliest.
+	Due time.Time
 
 	// What follows is set once it was sent.
 
@@ -56,7 +60,7 @@ type Delivery struct {
 
 // Errors of deliveries.
 var (
-	// ErrNoHook: the App's webhook has no URL.
+	// ErrNoHook: the webhook has no URL.
 	ErrNoHook = errors.New("no webhook URL")
 	// ErrTooOld: a delivery of more than three days ago can't be asked for
 	// again.
@@ -66,6 +70,7 @@ var (
 // queue puts a delivery into the outbox. Called with mu held.
 func (f *Forge) queue(d *Delivery) {
 	d.ID, d.Made = next(&f.ids.delivery), f.now()
+	d.Due = d.Made.Add(f.mood.lateness())
 	setDefault(&d.GUID, f.guid())
 	f.outbox = append(f.outbox, d)
 	f.wake()
@@ -151,7 +156,7 @@ func (f *Forge) redeliver(d *Delivery) error {
 		return fmt.Errorf("redeliver %d: %w", d.ID, ErrTooOld)
 	}
 	f.queue(&Delivery{
-		GUID: d.GUID, Event: d.Event, Action: d.Action, AppID: d.AppID, InstallationID: d.InstallationID,
+		GUID: d.GUID, Event: d.Event, Action: d.Action, AppID: d.AppID, HookID: d.HookID, InstallationID: d.InstallationID,
 		RepositoryID: d.RepositoryID, Redelivery: true, Body: d.Body,
 	})
 	return nil
@@ -166,57 +171,80 @@ func (f *Forge) logged(id int64) *Delivery {
 	return f.deliveries[i]
 }
 
-// Deliver sends what is in the outbox, one after the other, and writes the
-// log. An answer that is not 2xx, or none, is in the log and no error; the
+// Deliver sends what is due in the outbox, one after the other, and writes the
+// log. While the forge is down it sends nothing. An answer that is not 2xx, or none, is in the log and no error; the
 // error is [ErrNoHook] or the context's.
 func (f *Forge) Deliver(ctx context.Context) error {
 	for {
-		d, app := f.nextDelivery()
+		d := f.nextDelivery()
 		if d == nil {
 			return nil
 		}
-		if err := f.deliverOne(ctx, app, d); err != nil {
+		if err := f.deliverOne(ctx, d); err != nil {
 			return err
 		}
 	}
 }
 
 // nextDelivery takes the next delivery out of the outbox, as the mood has it.
-func (f *Forge) nextDelivery() (*Delivery, *App) {
+func (f *Forge) nextDelivery() *Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.outbox) == 0 {
-		return nil, nil
+	for !f.down {
+		now := f.now()
+		due := func(d *Delivery) bool { return !d.Due.After(now) }
+		at := slices.IndexFunc(f.outbox, due)
+		if at < 0 {
+			return nil
+		}
+		if at+1 < len(f.outbox) && due(f.outbox[at+1]) && f.mood.chance(f.mood.Reorder) {
+			at++
+		}
+		d := f.outbox[at]
+		f.outbox = slices.Delete(f.outbox, at, at+1)
+		if !d.Redelivery && f.mood.chance(f.mood.Duplicate) {
+			again := *d
+			again.Redelivery = true
+			f.queue(&again)
+		}
+		if !f.mood.chance(f.mood.Lose) {
+			return d
+		}
+		d.DeliveredAt, d.Duration, d.Status = now, f.config.HookTimeout, "timed out"
+		f.deliveries = append(f.deliveries, d)
 	}
-	at := 0
-	if len(f.outbox) > 1 && f.mood.chance(f.mood.Reorder) {
-		at = 1
+	return nil
+}
+
+// nextDue is how long until a delivery of the outbox is due that waits for its
+// time alone; false: none is.
+func (f *Forge) nextDue() (time.Duration, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, least, found := f.now(), time.Duration(0), false
+	for _, d := range f.outbox {
+		if wait := d.Due.Sub(now); wait > 0 && (!found || wait < least) {
+			least, found = wait, true
+		}
 	}
-	d := f.outbox[at]
-	f.outbox = slices.Delete(f.outbox, at, at+1)
-	if !d.Redelivery && f.mood.chance(f.mood.Duplicate) {
-		again := *d
-		again.Redelivery = true
-		f.queue(&again)
-	}
-	i := slices.IndexFunc(f.apps, func(a *App) bool { return a.id == d.AppID })
-	return d, f.apps[i]
+	return least, found
 }
 
 // deliverOne sends one delivery.
-func (f *Forge) deliverOne(ctx context.Context, app *App, d *Delivery) error {
+func (f *Forge) deliverOne(ctx context.Context, d *Delivery) error {
 	f.mu.Lock()
-	to := app.hook.url
-	f.mu.Unlock()
-	if to == "" {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+	target, err := f.targetOf(*d)
+	if err == nil && target.url == "" {
 		f.outbox = slices.Insert(f.outbox, 0, d)
-		return fmt.Errorf("deliver %s to App %d: %w", d.Event, app.id, ErrNoHook)
+		err = fmt.Errorf("deliver %s to %s: %w", d.Event, target, ErrNoHook)
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	limited, cancel := context.WithTimeout(ctx, f.config.HookTimeout)
 	defer cancel()
-	request, err := f.Request(limited, *d, to)
+	request, err := f.Request(limited, *d, target.url)
 	if err != nil {
 		return err
 	}
@@ -224,7 +252,7 @@ func (f *Forge) deliverOne(ctx context.Context, app *App, d *Delivery) error {
 	code, header, body, status := f.post(request)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d.URL, d.Header, d.DeliveredAt, d.Duration = to, request.Header, started, f.now().Sub(started)
+	d.URL, d.Header, d.DeliveredAt, d.Duration = target.url, request.Header, started, f.now().Sub(started)
 	d.StatusCode, d.ResponseHeader, d.ResponseBody, d.Status = code, header, body, status
 	f.deliveries = append(f.deliveries, d)
 	return ctx.Err()
@@ -252,23 +280,21 @@ func (f *Forge) post(request *http.Request) (code int, header http.Header, body 
 }
 
 // Request makes the signed request of a delivery to a URL, without sending it.
-// The signature is made with the App's present secret.
+// The signature is made with the hook's present secret.
 func (f *Forge) Request(ctx context.Context, d Delivery, to string) (*http.Request, error) {
 	f.mu.Lock()
-	i := slices.IndexFunc(f.apps, func(a *App) bool { return a.id == d.AppID })
-	if i < 0 {
-		f.mu.Unlock()
-		return nil, fmt.Errorf("request for App %d: %w", d.AppID, ErrNotFound)
-	}
-	hook := f.apps[i].hook
+	hook, err := f.targetOf(d)
 	f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	body, kind := d.Body, "application/json"
 	if hook.contentType == "form" {
 		body, kind = []byte(url.Values{"payload": {string(d.Body)}}.Encode()), "application/x-www-form-urlencoded"
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("request for App %d: %w", d.AppID, err)
+		return nil, fmt.Errorf("request for %s: %w", hook, err)
 	}
 	h := request.Header
 	h.Set("Accept", "*/*")
@@ -277,8 +303,8 @@ func (f *Forge) Request(ctx context.Context, d Delivery, to string) (*http.Reque
 	h.Set("X-GitHub-Event", d.Event)
 	h.Set("X-GitHub-Delivery", d.GUID)
 	h.Set("X-GitHub-Hook-ID", strconv.FormatInt(hook.id, 10))
-	h.Set("X-GitHub-Hook-Installation-Target-Type", "integration")
-	h.Set("X-GitHub-Hook-Installation-Target-ID", strconv.FormatInt(d.AppID, 10))
+	h.Set("X-GitHub-Hook-Installation-Target-Type", hook.kind)
+	h.Set("X-GitHub-Hook-Installation-Target-ID", strconv.FormatInt(hook.of, 10))
 	if len(hook.secret) > 0 {
 		h.Set("X-Hub-Signature-256", "sha256="+Sign(hook.secret, body))
 		legacy := hmac.New(sha1.New, hook.secret)

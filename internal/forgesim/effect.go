@@ -103,7 +103,7 @@ func (f *Forge) instead(effects []Effect) (answer, bool) {
 			a := reply(e.Code, object{"message": http.StatusText(e.Code), "url": e.Location, "documentation_url": docsURL})
 			a.header.Set("Location", e.Location)
 			return a, true
-		case Delay, DropRequest, DropAnswer, Truncate, Garble, Stale, HideRuns, NotYet, ExpireToken, Before, After:
+		case Delay, DropRequest, DropAnswer, Truncate, Garble, Stale, HideRuns, NotYet, ExpireToken, StaleRefs, Before, After:
 		}
 	}
 	return answer{}, false

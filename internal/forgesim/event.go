@@ -8,7 +8,7 @@ import (
 )
 
 // emit makes the webhooks of something that happened in r, one for each App
-// that reaches it and listens. payload is asked for only where one does.
+// that reaches it and listens, and one for each hook of its own. payload is asked for only where one does.
 // Called with mu held.
 func (r *Repository) emit(event, action string, sender *account, payload func() (object, error)) error {
 	f := r.forge
@@ -32,7 +32,13 @@ func (r *Repository) emit(event, action string, sender *account, payload func() 
 			Event: event, Action: action, AppID: a.id, InstallationID: i.id, RepositoryID: r.id, Body: encode(body),
 		})
 	}
-	return nil
+	return r.emitToHooks(event, action, func() (object, error) {
+		if common != nil {
+			return common, nil
+		}
+		made, err := payload()
+		return merged(r.eventCommon(sender), made), err
+	})
 }
 
 // eventCommon is what every event of a repository carries.

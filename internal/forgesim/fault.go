@@ -69,6 +69,11 @@ type (
 	// is one: a read from a replica that lags.
 	Stale struct{}
 
+	// StaleRefs shows refs by ls-refs as they were: full ref name → object id.
+	// It knows no ref that was made or deleted since. See
+	// [Repository.FreezeRefs].
+	StaleRefs struct{ Refs map[string]string }
+
 	// HideRuns leaves the repository's newest N Check Runs out of a list.
 	HideRuns struct{ N int }
 
@@ -119,6 +124,7 @@ func (DropAnswer) isEffect()     {}
 func (Truncate) isEffect()       {}
 func (Garble) isEffect()         {}
 func (Stale) isEffect()          {}
+func (StaleRefs) isEffect()      {}
 func (HideRuns) isEffect()       {}
 func (PrimaryLimit) isEffect()   {}
 func (SecondaryLimit) isEffect() {}

@@ -36,6 +36,7 @@ type Forge struct {
 	outbox        []*Delivery
 	deliveries    []*Delivery
 	answers       map[string]answer // last good answer by URL, for Stale
+	down          bool
 	gitAnswers    gitMemory
 }
 

@@ -1,6 +1,9 @@
 package forgesim
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // A Hostility says how often the forge does what GitHub's rules leave open but
 // a client would rather not meet. Fractions are of the requests concerned, 0
@@ -24,6 +27,13 @@ type Hostility struct {
 	Duplicate float64
 	// Reorder is the fraction of webhooks that overtake the one before.
 	Reorder float64
+	// Lose is the fraction of webhooks that never arrive: the log has them as
+	// timed out.
+	Lose float64
+	// Late is the fraction of webhooks that wait, up to LateBy, before they
+	// are sent.
+	Late   float64
+	LateBy time.Duration
 	// LongTokens issues installation tokens of several hundred characters.
 	LongTokens bool
 	// ServicePreamble begins git advertisements with the line that protocol v2
@@ -33,7 +43,8 @@ type Hostility struct {
 	OldestFirst bool
 }
 
-// Hostile is the hostility that tests use: every kind of it, with seed choosing.
+// Hostile is the hostility that tests use: every kind of it, with seed choosing,
+// but for Lose and Late: what is lost is found by looking for it alone.
 func Hostile(seed uint64) Hostility {
 	return Hostility{
 		Seed:            seed,
@@ -61,6 +72,14 @@ func newMood(h Hostility) *mood {
 
 func (m *mood) chance(fraction float64) bool {
 	return fraction > 0 && m.rng.Float64() < fraction
+}
+
+// lateness is how long a webhook waits.
+func (m *mood) lateness() time.Duration {
+	if m.LateBy <= 0 || !m.chance(m.Late) {
+		return 0
+	}
+	return time.Duration(m.rng.Int64N(int64(m.LateBy))) + 1
 }
 
 func (m *mood) upTo(n int) int {

@@ -14,6 +14,7 @@ func repositoryOperations() []route {
 	protection.public = false
 	return []route{
 		read("", "metadata", getRepository),
+		read("/compare/{basehead}", "contents", compareCommits),
 		read("/git/ref/{ref}", "contents", getRef),
 		read("/git/matching-refs/{ref}", "contents", listMatchingRefs),
 		read("/git/commits/{commit_sha}", "contents", getGitCommit),

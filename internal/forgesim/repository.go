@@ -46,6 +46,7 @@ type Repository struct {
 	protections   map[string]Protection   // by branch
 	commits       map[string]commitObject // read before
 	hidden        int                     // lists of runs that still leave out the newest
+	hooks         []*Hook
 }
 
 // An Import says what [Forge.ImportRepository] makes.
@@ -212,6 +213,13 @@ func (r *Repository) Transfer(owner string) error {
 		}
 	}
 	return nil
+}
+
+// SetPublic lets everybody read the repository, or no longer.
+func (r *Repository) SetPublic(public bool) {
+	r.forge.mu.Lock()
+	defer r.forge.mu.Unlock()
+	r.public = public
 }
 
 // Delete removes the repository: 404 everywhere, and null where pull requests

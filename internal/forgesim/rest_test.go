@@ -64,7 +64,7 @@ func TestEveryOperationKeepsToTheDescription(t *testing.T) {
 	suite := fmt.Sprintf(repo+"/check-suites/%.0f", run["check_suite"].(map[string]any)["id"])
 	rulesets := b.get(repo + "/rulesets").list(t)
 	for _, path := range []string{
-		repo, repo + "/git/ref/heads/main", repo + "/git/matching-refs/heads/", repo + "/git/commits/" + head,
+		repo, repo + "/git/ref/heads/main", repo + "/git/matching-refs/heads/", repo + "/compare/main...change", repo + "/git/commits/" + head,
 		repo + "/branches/main", repo + "/branches/main/protection", repo + "/rules/branches/main",
 		fmt.Sprintf(repo+"/rulesets/%.0f", rulesets[0]["id"]), repo + "/pulls", repo + "/pulls/1", runPath,
 		runPath + "/annotations", repo + "/commits/" + head + "/check-runs", repo + "/commits/" + head + "/check-suites",

@@ -13,6 +13,9 @@ import (
 
 // ServeHTTP serves REST below [APIPrefix] and git elsewhere.
 func (f *Forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if f.isDown() {
+		panic(http.ErrAbortHandler)
+	}
 	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), APIPrefix)
 	if !ok {
 		f.serveGit(w, r)
@@ -184,6 +187,9 @@ func (f *Forge) operate(c *call) answer {
 		}
 	} else if c.who.app != nil && !c.route.anyone {
 		return failure(http.StatusUnauthorized, "Bad credentials")
+	}
+	if c.who.token != nil && c.who.token.person != nil && strings.Contains(c.route.operation, " /installation/") {
+		return failure(http.StatusForbidden, "Resource not accessible by personal access token")
 	}
 	if c.needsRepository() {
 		repo, moved := f.target(c)

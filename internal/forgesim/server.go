@@ -107,15 +107,22 @@ func (f *Forge) run(ctx context.Context, listener net.Listener, deliver bool) er
 
 // deliverLoop sends webhooks as they come.
 func (f *Forge) deliverLoop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		// Without a hook's URL the outbox waits for the next event.
 		if err := f.Deliver(ctx); err != nil && !errors.Is(err, ErrNoHook) {
 			return
 		}
+		timer.Stop()
+		if wait, some := f.nextDue(); some {
+			timer.Reset(wait)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.kick:
+		case <-timer.C:
 		}
 	}
 }

@@ -137,6 +137,10 @@ func (f *Forge) serveBackend(w http.ResponseWriter, c *call, e *Exchange, tail s
 
 // answerGit answers from memory where it may, and else has git answer.
 func (f *Forge) answerGit(out *gitWriter, inner *http.Request, body []byte) {
+	if stale, ok := first[StaleRefs](out.call.effects); ok && isListing(body) {
+		f.answerStale(out, inner, stale.Refs)
+		return
+	}
 	q, same := gitQuestion(out.call, body)
 	if !same || !f.config.RememberGit {
 		f.backend(inner).ServeHTTP(out, inner)
