@@ -104,6 +104,9 @@ type Place struct {
 	// leaves out are verified as names, and neither written nor, where the
 	// server can filter, transferred.
 	Select func(path string) bool
+	// Have is the content that the sink had last, to fetch on top of; nil for
+	// none.
+	Have *gitfetch.Have
 }
 
 // ErrSink: a sink could not take the content. The reason and a word of detail
@@ -173,4 +176,7 @@ type Applied struct {
 	// Refused is what its rule refused; with an entry in it the run is
 	// [Partial]. At most 100 entries.
 	Refused []Refusal
+	// Leftover is nil, or matches [ErrLeftover]: the content was taken, and
+	// something else could not be removed.
+	Leftover error
 }

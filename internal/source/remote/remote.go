@@ -78,6 +78,8 @@ type Config struct {
 	Policy  gitfetch.Policy
 	Budgets gitfetch.Budgets
 	Sync    gitfetch.Sync
+	// Transport, where set, holds the connections that many sources share.
+	Transport *gitfetch.Transport
 	// Now is our clock.
 	Now func() time.Time
 }
@@ -187,6 +189,7 @@ func (r *Remote) Fetch(ctx context.Context, head fencepost.CommitID, into source
 	req, err := r.request(ctx, op)
 	if err == nil {
 		req.Commit, req.Policy, req.Sync = head, r.config.Policy, r.config.Sync
+		req.Select, req.Have = into.Select, into.Have
 		var checkout *gitfetch.Checkout
 		if checkout, err = into.Workspace.Fetch(ctx, req); err == nil {
 			return checkout, nil
@@ -232,7 +235,7 @@ func (r *Remote) request(ctx context.Context, op string) (gitfetch.Request, erro
 	return gitfetch.Request{
 		URL: r.url, AllowHTTP: r.config.AllowHTTP, AllowPrivate: r.config.AllowPrivate, RootCAs: r.config.RootCAs,
 		Credential: func(context.Context) (string, fencepost.Secret, error) { return user, secret, nil },
-		Budgets:    r.config.Budgets, Now: r.config.Now,
+		Budgets:    r.config.Budgets, Transport: r.config.Transport, Now: r.config.Now,
 	}, nil
 }
 
