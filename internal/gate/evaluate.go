@@ -219,8 +219,11 @@ func (e *evaluation) settle(ctx context.Context, err error) (p fencepost.Publica
 			return p, *again
 		}
 	case FateFail, FateDrop:
-		if r == fencepost.ReasonGateUnproven {
+		switch r {
+		case fencepost.ReasonGateUnproven:
 			e.pool.Alerts.Raise(Alert{Code: AlertProvider, Subject: string(e.gate.Name), Reason: r})
+		case fencepost.ReasonRetriesExhausted:
+			e.alertExhausted(r, e.note.Starts)
 		}
 	}
 	return e.fail(ctx, r)
@@ -231,7 +234,9 @@ func (e *evaluation) settle(ctx context.Context, err error) (p fencepost.Publica
 func (e *evaluation) countFailure(ctx context.Context, cause error) *later {
 	r := fencepost.ReasonOf(cause)
 	if e.note.Failures >= e.pool.Limits.Attempts {
-		return nil // counted before a crash
+		// Counted before a crash, which may have come before the alert.
+		e.alertExhausted(r, e.note.Failures)
+		return nil
 	}
 	note, err := e.pool.Notes.Change(ctx, e.delivery.Key(), func(n *Note) { n.Failures, n.Reason = n.Failures+1, r })
 	if err != nil {
@@ -246,10 +251,14 @@ func (e *evaluation) countFailure(ctx context.Context, cause error) *later {
 	if r == fencepost.ReasonProvider {
 		e.pool.Alerts.Raise(Alert{Code: AlertProvider, Subject: string(e.gate.Name), Reason: r})
 	}
-	e.pool.Alerts.Raise(Alert{
-		Code: AlertRetriesExhausted, Subject: string(e.gate.Name), Reason: r, Count: note.Failures,
-	})
+	e.alertExhausted(r, note.Failures)
 	return nil
+}
+
+// alertExhausted tells that so many attempts led to no conclusion. The gate's
+// next one that does ends the alert.
+func (e *evaluation) alertExhausted(why fencepost.Reason, attempts int) {
+	e.pool.Alerts.Raise(Alert{Code: AlertRetriesExhausted, Subject: string(e.gate.Name), Reason: why, Count: attempts})
 }
 
 // putOff records when an evaluation is tried again.

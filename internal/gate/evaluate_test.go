@@ -242,6 +242,55 @@ func TestARunThatAlwaysKillsTheProcessIsGivenUp(t *testing.T) {
 		}
 		w.run()
 		w.wantRuns("failure retries_exhausted")
+		if !w.alerts.isOpen(gate.AlertRetriesExhausted) {
+			t.Errorf("alerts %v", w.alerts.opened())
+		}
+		w.deliver(8, w.provider.head.ID)
+		w.run()
+		if w.alerts.isOpen(gate.AlertRetriesExhausted) {
+			t.Errorf("after a run with a conclusion: alerts %v", w.alerts.opened())
+		}
+	})
+}
+
+func TestWhatCanNotBeRemovedIsAnAlertAndNeverAPass(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		failing := 2
+		w.provider.onRemove = func() error {
+			if failing--; failing >= 0 {
+				return errors.New("directory not empty")
+			}
+			return nil
+		}
+		w.deliver(7, w.provider.head.ID)
+		w.run()
+		w.wantRuns("success")
+		if n := w.program.count(); n != 3 {
+			t.Errorf("%d runs, want one that leads to a result after two that left something", n)
+		}
+		if !w.alerts.wasRaised("cleanup_failed:unavailable") || w.alerts.isOpen(gate.AlertCleanupFailed) {
+			t.Errorf("raised %v, open %v", w.alerts.all(), w.alerts.opened())
+		}
+	})
+}
+
+func TestAnEvaluationDoesNotResolveItsOwnAlert(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.program.left = errors.New("a process is alive")
+		w.deliver(7, w.provider.head.ID)
+		w.run()
+		w.wantRuns("success")
+		if !w.alerts.isOpen(gate.AlertCleanupFailed) {
+			t.Errorf("what the run left is told nowhere: raised %v, open %v", w.alerts.all(), w.alerts.opened())
+		}
+		w.program.set(func(p *program) { p.left = nil })
+		w.deliver(8, w.provider.head.ID)
+		w.run()
+		if w.alerts.isOpen(gate.AlertCleanupFailed) {
+			t.Errorf("after a clean run: alerts %v", w.alerts.opened())
+		}
 	})
 }
 

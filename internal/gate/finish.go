@@ -101,6 +101,8 @@ func (w *work) leave(ctx context.Context) error {
 func (w *work) alertEnd(kind Kind, why fencepost.Reason) {
 	p := w.pool
 	subject := string(w.deliveryID())
+	// However it ended: nobody waits for it any more.
+	p.stalls.over(subject, AlertPublishConflict, AlertRetriesExhausted)
 	switch {
 	case kind == KindRefused:
 		code := AlertMissedDelivery
@@ -112,8 +114,7 @@ func (w *work) alertEnd(kind Kind, why fencepost.Reason) {
 	case why == fencepost.ReasonIdentity, why == fencepost.ReasonCommitGone, why == fencepost.ReasonProvider:
 		p.Alerts.Raise(Alert{Code: AlertProvider, Subject: string(w.gate.Name), Reason: why})
 	default:
-		p.stalls.over(subject,
-			AlertPublishConflict, AlertRetriesExhausted, AlertInboxExpired, AlertMissedDelivery, AlertLedgerCorrupt)
+		p.stalls.over(subject, AlertInboxExpired, AlertMissedDelivery, AlertLedgerCorrupt)
 		if w.gate != nil {
 			p.stalls.over(string(w.gate.Name), AlertCredential, AlertLedgerCorrupt, AlertLedgerCapacity)
 		}

@@ -242,7 +242,7 @@ func (f fetcher) Fetch(_ context.Context, r gitfetch.Request) (gate.Checkout, er
 				return nil, err
 			}
 		}
-		c := checkout{commit: gate.Commit{ID: r.Commit, Tree: fencepost.TreeID{ObjectID: r.Commit.ObjectID}}, removed: func() error { return nil }}
+		c := checkout{commit: gate.Commit{ID: r.Commit, Tree: fencepost.TreeID{ObjectID: r.Commit.ObjectID}}, removed: f.p.remove}
 		if f.p.anyHead {
 			c.parents = []fencepost.CommitID{f.p.base.ID, mergeOf(r.Commit)}
 		}
@@ -263,6 +263,7 @@ type program struct {
 	pass   bool
 	takes  time.Duration
 	reason fencepost.Reason // fails with it, unless empty
+	left   error            // what could not be cleaned up
 	// during is called while a run lasts, without mu.
 	during func(run int)
 	runs   int
@@ -301,7 +302,7 @@ func (p *program) Run(ctx context.Context, j runner.Job) runner.Record {
 	p.live++
 	p.most = max(p.most, p.live)
 	p.jobs = append(p.jobs, j)
-	run, pass, takes, reason, during := p.runs, p.pass, p.takes, p.reason, p.during
+	run, pass, takes, reason, during, left := p.runs, p.pass, p.takes, p.reason, p.during, p.left
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
@@ -341,7 +342,7 @@ func (p *program) Run(ctx context.Context, j runner.Job) runner.Record {
 		conclusion = check.ConclusionPass
 	}
 	return runner.Record{
-		Request: []byte(`{"run":"r"}`), Duration: takes,
+		Request: []byte(`{"run":"r"}`), Duration: takes, Cleanup: left,
 		Protections: []runner.ProtectionState{{Protection: runner.ProtectionLandlock, On: true}},
 		Outcome: runner.Concluded{
 			Result: check.Result{Conclusion: conclusion, Title: "Title " + strconv.Itoa(run), Summary: "Summary"},

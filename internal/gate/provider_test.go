@@ -32,6 +32,7 @@ type provider struct {
 	onCreate  func(n int) (before, after error)
 	onFind    func() error
 	onFetch   func(r gitfetch.Request) error
+	onRemove  func() error
 	inRefresh func(ctx context.Context)
 	anyHead   bool // every head is its request's
 	unwanted  bool // no event is let in any more
@@ -42,6 +43,16 @@ type provider struct {
 
 func newProvider() *provider {
 	return &provider{head: commit("11"), base: commit("22"), candidate: commit("33")}
+}
+
+// remove is the removal of a checkout.
+func (p *provider) remove() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.onRemove == nil {
+		return nil
+	}
+	return p.onRemove()
 }
 
 func (p *provider) shown() []gate.Verdict {

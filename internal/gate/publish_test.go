@@ -270,6 +270,28 @@ func TestDuplicatesFailClosed(t *testing.T) {
 	})
 }
 
+func TestAnEndOfAnyKindEndsTheAlertsOfADelivery(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		broken := time.Now().Add(40 * time.Minute)
+		alerted := false
+		w.provider.onCreate = func(int) (error, error) {
+			if time.Now().Before(broken) {
+				return reasonError(fencepost.ReasonProvider), nil
+			}
+			alerted = alerted || w.alerts.isOpen(gate.AlertRetriesExhausted)
+			return notYet(fencepost.ReasonCommitGone), nil
+		}
+		w.deliver(7, w.provider.head.ID)
+		w.run()
+		w.wantRuns()
+		w.wantEnd(gate.KindEnded, fencepost.ReasonCommitGone)
+		if !alerted || w.alerts.isOpen(gate.AlertRetriesExhausted) {
+			t.Errorf("raised %v, open %v", w.alerts.all(), w.alerts.opened())
+		}
+	})
+}
+
 func TestACommitThatIsNotVisible(t *testing.T) {
 	t.Parallel()
 	t.Run("late", func(t *testing.T) {
