@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,8 @@ func (m Main) serve(ctx context.Context, file string, debug bool) (err error) {
 	}
 	log := m.logger(debug)
 	for _, w := range c.Warnings {
-		log.Warn(w)
+		// The file is a path of the host, which no log holds.
+		log.Warn("configuration: " + strings.TrimPrefix(w, c.File+":"))
 	}
 	b := thisBuild()
 	a, err := app.Open(ctx, app.Options{
