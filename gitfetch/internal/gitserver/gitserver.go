@@ -231,6 +231,12 @@ func (r *Repo) Commit(tb T, branch string, entries []Entry, parents ...fencepost
 	return r.Head(tb, branch)
 }
 
+// Import has fast-import read text.
+func (r *Repo) Import(tb T, text string) {
+	tb.Helper()
+	r.s.run(tb, r.Dir, []byte(text), "fast-import", "--quiet", "--force")
+}
+
 // Head returns the commit of a branch.
 func (r *Repo) Head(tb T, branch string) fencepost.CommitID {
 	tb.Helper()
