@@ -1,0 +1,3 @@
+package sink
+
+func runChild() (int, bool) { return 0, false }
