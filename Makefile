@@ -19,7 +19,7 @@ build: ## build bin/fencepost and the example check
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/doclinks ./examples/checks/doclinks
 
 .PHONY: deps
-deps: ## find or install what try and the tests need (git, npm packages)
+deps: ## find or install what try and the tests need (git, PostgreSQL, npm packages)
 	@scripts/deps
 
 .PHONY: try

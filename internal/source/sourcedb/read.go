@@ -2,7 +2,7 @@ package sourcedb
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -11,7 +11,7 @@ import (
 )
 
 // ErrUnknownRun: there is no such run log, or none any more.
-var ErrUnknownRun = fmt.Errorf("unknown run: %w", fencepost.ErrMalformed)
+var ErrUnknownRun = errors.New("unknown run")
 
 // An Overview is every source at one moment.
 type Overview struct {
