@@ -41,8 +41,8 @@ func (i Intake) Push(ctx context.Context, p Policy, d DeliveryRow) (PushAnswer, 
 // returns the run that the key has. Its errors are those of [OnRequest] and of
 // the store, and match [fencepost.ErrMalformed] for a key that is none.
 func (i Intake) Request(ctx context.Context, p Policy, key string, intent Digest) (fencepost.RunID, error) {
-	if key == "" || len(key) > maxRequestKey {
-		return fencepost.RunID{}, fmt.Errorf("request key must have 1 to %d characters: %w", maxRequestKey, fencepost.ErrMalformed)
+	if key == "" || len(key) > maxRequestKey || intent.IsZero() {
+		return fencepost.RunID{}, fmt.Errorf("request needs a key of 1 to %d characters and an intent: %w", maxRequestKey, fencepost.ErrMalformed)
 	}
 	id, err := fencepost.NewRunID(i.Random)
 	if err != nil {
