@@ -62,13 +62,28 @@ type Fetcher interface {
 	Fetch(ctx context.Context, r gitfetch.Request) (Checkout, error)
 }
 
-// Fetching is the fetcher that makes its checkouts in a workspace.
-func Fetching(w *gitfetch.Workspace) Fetcher { return workspace{w} }
+// A Disconnector is a [Fetcher] that keeps connections from one fetch to the
+// next. The pool has it close them when its work has ended; nothing is fetched
+// after that.
+type Disconnector interface{ Disconnect() }
 
-type workspace struct{ *gitfetch.Workspace }
+// Fetching is the fetcher of one pool, which makes its checkouts in a workspace
+// and is a [Disconnector].
+func Fetching(w *gitfetch.Workspace) Fetcher {
+	return workspace{w, gitfetch.NewTransport(gitfetch.TransportOptions{})}
+}
+
+type workspace struct {
+	*gitfetch.Workspace
+	kept *gitfetch.Transport
+}
+
+// Disconnect implements [Disconnector].
+func (w workspace) Disconnect() { w.kept.Close() }
 
 // Fetch implements [Fetcher].
 func (w workspace) Fetch(ctx context.Context, r gitfetch.Request) (Checkout, error) {
+	r.Transport = w.kept
 	c, err := w.Workspace.Fetch(ctx, r)
 	if err != nil {
 		return nil, err // never a nil checkout in an interface

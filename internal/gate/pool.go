@@ -97,6 +97,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer drained.Stop()
 	working.Wait()
 	feeding.Wait()
+	if d, ok := p.Fetcher.(Disconnector); ok {
+		d.Disconnect()
+	}
 	if err := p.actions.close(); err != nil {
 		p.Alerts.Raise(Alert{Code: AlertCleanupFailed, Subject: "actions", Reason: fencepost.ReasonUnavailable})
 	}
