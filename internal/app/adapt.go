@@ -112,7 +112,7 @@ func (r *recorder) Record(ctx context.Context, d fencepost.AcceptedDelivery, h f
 	r.journal.write(ctx, receipt.Event{
 		At: d.Received(), Kind: receipt.Received, Delivery: d.ID(), Route: d.Route(), Anchor: d.Anchor(),
 		Gate: string(r.gate), Took: r.now().Sub(d.Received()),
-		Details: []receipt.Detail{{Name: "body_bytes", Value: fmt.Sprint(len(body))}},
+		Details: []receipt.Detail{{Name: "body_bytes", Value: strconv.Itoa(len(body))}},
 	})
 	return ingress.Accepted, nil
 }
@@ -325,7 +325,6 @@ type observer struct {
 	metrics *ops.Metrics
 	// sets names the trust set of each route.
 	sets map[fencepost.RouteName]fencepost.TrustSetName
-	log  *slog.Logger
 }
 
 // Answered implements [ingress.Observer].
@@ -334,6 +333,4 @@ func (o observer) Answered(a ingress.Answered) {
 	if a.Anchor != "" {
 		o.metrics.AnchorUsed(o.sets[a.Route], a.Anchor)
 	}
-	o.log.Debug("answered", "route", string(a.Route), "status", a.Status, "outcome", string(a.Outcome),
-		"reason", string(a.Reason), "bytes", a.Body, "duration_ms", a.Took.Milliseconds())
 }

@@ -162,7 +162,7 @@ func serveWhole(b *testing.B) string {
 	must(b, err)
 	server, err := ingress.New(ingress.Options{
 		Table: table, Now: time.Now, Log: log,
-		Observer: observer{metrics: metrics, sets: map[fencepost.RouteName]fencepost.TrustSetName{"docs": "acme"}, log: log},
+		Observer: observer{metrics: metrics, sets: map[fencepost.RouteName]fencepost.TrustSetName{"docs": "acme"}},
 	})
 	must(b, err)
 	b.Cleanup(func() {

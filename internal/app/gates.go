@@ -258,7 +258,7 @@ func (a *App) openIngress() error {
 	}
 	c := a.Config.Ingress
 	a.ingress, err = ingress.New(ingress.Options{
-		Table: table, Now: a.Now, Log: a.Log, Observer: observer{metrics: a.metrics, sets: sets, log: a.Log},
+		Table: table, Now: a.Now, Log: a.Log, Observer: observer{metrics: a.metrics, sets: sets},
 		Config: ingress.Config{
 			MaxBody: int64(c.MaxBody), MaxHeaders: c.MaxHeaders, MaxHeaderBytes: int(c.MaxHeaderBytes),
 			BodyMemory: int64(c.BodyMemory), BodyWait: max(c.BodyWait, 1), MaxConnections: c.MaxConnections,

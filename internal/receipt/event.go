@@ -2,6 +2,8 @@ package receipt
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,15 +107,25 @@ func appendLine(b []byte, e Event) ([]byte, error) {
 		return b, fmt.Errorf("delivery, kind or time is missing: %w", ErrEvent)
 	}
 	e.At = e.At.UTC().Round(0)
-	text, err := json.Marshal(e)
-	if err != nil {
-		return b, fmt.Errorf("encode event: %w", err)
+	// The text goes behind room for its sum.
+	start := len(b)
+	b = append(b, "00000000 "...)
+	line, ok := appendPlain(b, e)
+	if !ok {
+		text, err := json.Marshal(e)
+		if err != nil {
+			return b[:start], fmt.Errorf("encode event: %w", err)
+		}
+		line = append(b, text...)
 	}
+	text := line[start+sumDigits+1:]
 	if len(text) > MaxEventBytes {
-		return b, fmt.Errorf("%d bytes, at most %d: %w", len(text), MaxEventBytes, ErrEvent)
+		return line[:start], fmt.Errorf("%d bytes, at most %d: %w", len(text), MaxEventBytes, ErrEvent)
 	}
-	b = fmt.Appendf(b, "%0*x ", sumDigits, crc32.Checksum(text, castagnoli))
-	return append(append(b, text...), '\n'), nil
+	var sum [sumDigits / 2]byte
+	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(text, castagnoli))
+	hex.Encode(line[start:], sum[:])
+	return append(line, '\n'), nil
 }
 
 // parseLine reads one line without its newline. Its error matches
