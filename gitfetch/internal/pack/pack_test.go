@@ -313,10 +313,45 @@ func TestErrorsOfTheSourceAndTheSpoolComeBack(t *testing.T) {
 	}
 	l := limits()
 	l.BlobBytes, l.InflatedBytes = 1<<30, 1<<30
-	b.Object(object.Blob, bytes.Repeat([]byte("y"), 2*spoolBuffer))
+	b.Object(object.Blob, bytes.Repeat([]byte("y"), 2*spoolWhole))
 	_, err := Read(&pieces{b.Bytes(), 1000, io.EOF}, Options{Limits: l, Create: func() (File, error) { return nil, full }})
 	if !errors.Is(err, full) {
 		t.Errorf("err = %v, want %v", err, full)
+	}
+}
+
+func TestASmallPackNeedsNoFile(t *testing.T) {
+	t.Parallel()
+	l := limits()
+	l.BlobBytes, l.InflatedBytes = 1<<30, 1<<30
+	for _, tt := range []struct {
+		blobs int // of 64 KiB each
+		files int
+	}{{spoolWhole>>16 - 1, 0}, {spoolWhole>>16 + 1, 1}} {
+		var b packtest.Builder
+		for i := range tt.blobs {
+			b.Object(object.Blob, bytes.Repeat([]byte{byte(i)}, 64<<10))
+		}
+		files := 0
+		s, err := Read(&pieces{b.Bytes(), 1000, io.EOF}, Options{Limits: l, Create: func() (File, error) {
+			files++
+			return newMemFile(), nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files != tt.files {
+			t.Errorf("%d files for %d blobs, want %d", files, tt.blobs, tt.files)
+		}
+		for i := range tt.blobs {
+			got, err := s.Content(Index(i), nil)
+			if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, 64<<10)) {
+				t.Errorf("blob %d of %d came back as %d other bytes, %v", i, tt.blobs, len(got), err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -326,7 +361,7 @@ func TestTheSpoolFileIsClosed(t *testing.T) {
 	l.BlobBytes, l.InflatedBytes = 1<<30, 1<<30
 	for _, damage := range []int{0, 1} {
 		var b packtest.Builder
-		b.Object(object.Blob, bytes.Repeat([]byte("y"), 3*spoolBuffer))
+		b.Object(object.Blob, bytes.Repeat([]byte("y"), 3*spoolWhole))
 		p := b.Bytes()
 		p[len(p)-1] ^= byte(damage)
 		file := newMemFile()

@@ -9,12 +9,16 @@ type File interface {
 	io.Closer
 }
 
-// spoolBuffer is how much the spool holds back before it writes. A pack that
-// inflates to less never touches the disk.
-const spoolBuffer = 512 << 10
+// spoolWhole is how much the spool holds before it makes a file: a pack that
+// inflates to less never touches the disk. spoolBuffer is how much it holds
+// back after that.
+const (
+	spoolWhole  = 2 << 20
+	spoolBuffer = 512 << 10
+)
 
-// A spool is an append-only store of bytes: the last spoolBuffer or less of
-// them in memory, the rest in a file that is made when it is first needed.
+// A spool is an append-only store of bytes: the last of them in memory, the
+// rest in a file that is made when it is first needed.
 // Reading is safe for concurrent use once nothing is appended any more.
 type spool struct {
 	create  func() (File, error)
@@ -30,7 +34,11 @@ func (s *spool) end() int64 { return s.flushed + int64(len(s.tail)) }
 
 // Write appends p.
 func (s *spool) Write(p []byte) (int, error) {
-	if len(s.tail)+len(p) > spoolBuffer {
+	limit := spoolBuffer
+	if s.file == nil {
+		limit = spoolWhole
+	}
+	if len(s.tail)+len(p) > limit {
 		if err := s.flush(); err != nil {
 			return 0, err
 		}
@@ -45,6 +53,9 @@ func (s *spool) Write(p []byte) (int, error) {
 func (s *spool) flush() error {
 	err := s.put(s.tail)
 	s.tail = s.tail[:0]
+	if cap(s.tail) > spoolBuffer {
+		s.tail = nil // it is not needed that large again
+	}
 	return err
 }
 
