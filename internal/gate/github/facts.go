@@ -48,9 +48,11 @@ func (c *Client) RepositoryFacts(ctx context.Context, r Repository) (RepositoryF
 	switch {
 	case isMoved(err):
 		return RepositoryFacts{}, movedAway(op)
-	case status == http.StatusNotFound, status == http.StatusUnprocessableEntity:
-		// 422 answers the wish for a token that reaches the repository.
-		return RepositoryFacts{}, c.whyHidden(ctx, path)
+	case status == http.StatusNotFound:
+		return RepositoryFacts{}, c.whyHidden(ctx, path, providerError(op, "answered 404 though the App is installed on it"))
+	case status == http.StatusUnprocessableEntity:
+		// It answers the wish for a token that reads this repository.
+		return RepositoryFacts{}, c.whyHidden(ctx, path, credentialError(op, errors.New("the App may not read metadata and contents")))
 	case err != nil:
 		return RepositoryFacts{}, err
 	}
@@ -58,9 +60,9 @@ func (c *Client) RepositoryFacts(ctx context.Context, r Repository) (RepositoryF
 }
 
 // whyHidden says why a credential does not show a repository: 404 means that
-// it is gone, that it may not be seen, and that GitHub hides it for now.
-// contracts/github.md, trap 20
-func (c *Client) whyHidden(ctx context.Context, path string) error {
+// it is gone, that it may not be seen, and that GitHub hides it for now. Seen
+// is the error if the App reaches it. contracts/github.md, trap 20
+func (c *Client) whyHidden(ctx context.Context, path string, seen error) error {
 	const op = "get installation of repository"
 	if c.token != nil {
 		return goneError("the repository is gone, or the token does not reach it")
@@ -68,7 +70,7 @@ func (c *Client) whyHidden(ctx context.Context, path string) error {
 	_, err := c.do(ctx, call{op: op, method: http.MethodGet, as: asApp, fresh: true, path: path + "/installation"}, nil)
 	switch {
 	case err == nil:
-		return c.installationLives(ctx, providerError("get repository", "answered 404 though the App is installed on it"))
+		return c.installationLives(ctx, seen)
 	case isMoved(err):
 		return movedAway(op)
 	case statusOf(err) == http.StatusNotFound:

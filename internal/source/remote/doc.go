@@ -3,10 +3,10 @@
 // of the head that it found (DESIGN §9).
 //
 // [Remote] implements [source.Remote] over three parts that the caller gives:
-// [Identity] asks the provider's API what the repository is now, [Ancestry]
-// tells how two commits stand to each other, and the credential is read anew
-// for each exchange with Git. Heads come by Git's own protocol, which no API
-// limit counts.
+// [Identity] asks the provider's API what the repository is now, each
+// [Ancestry] tells how two commits stand to each other where Git's commits
+// could not, and the credential is read anew for each exchange with Git. Heads
+// come by Git's own protocol, which no API limit counts.
 //
 // An observation reads the head first and asks for the identity then, in one
 // window: a repository that took the name in between is found out by the

@@ -69,9 +69,10 @@ type Config struct {
 	// exchange, and must not give an empty secret. Required: a source without
 	// a credential does not read as nobody.
 	Credential gitfetch.Credential
-	// Identity and Ancestries are the provider's API and the ways to tell how
-	// commits stand, tried in order. At least one of each is required.
-	Identity   Identity
+	// Identity is the provider's API. Required.
+	Identity Identity
+	// Ancestries are asked in order where Git's commits could not tell how two
+	// stand: the provider's comparison. None is needed.
 	Ancestries []Ancestry
 	// Policy, Budgets and Sync are those of checkouts. Redirects are never
 	// followed, whatever the budgets say.
@@ -100,8 +101,8 @@ func (c Config) Validate() error {
 		return bad("git: want an absolute URL without user, query or fragment")
 	case c.Git.Scheme != "https" && (c.Git.Scheme != "http" || !c.AllowHTTP):
 		return bad("git: want https (or allow_http: true for plain HTTP on loopback)")
-	case c.Credential == nil || c.Identity == nil || len(c.Ancestries) == 0 || c.Now == nil:
-		return fmt.Errorf("credential, identity, ancestries and clock: %w", fencepost.ErrZeroValue)
+	case c.Credential == nil || c.Identity == nil || c.Now == nil:
+		return fmt.Errorf("credential, identity and clock: %w", fencepost.ErrZeroValue)
 	}
 	if err := c.Budgets.Validate(); err != nil {
 		return fmt.Errorf("budgets: %w", err)
@@ -148,21 +149,24 @@ func (r *Remote) Observe(ctx context.Context) (source.Observation, error) {
 	}
 	// After the head, so that what it was read of is proven. And where Git
 	// refused, the API can tell why.
-	if err := errors.Join(r.prove(ctx), err); err != nil {
+	if better := r.prove(ctx); better != nil {
+		return source.Observation{}, better
+	}
+	if err != nil {
 		return source.Observation{}, err
 	}
 	return source.Observation{Head: head, At: at}, nil
 }
 
-// Contains implements [source.Remote]. The first Ancestry that can tell
-// decides; if none can, a failure of one is worth another try, and Unknown an
-// answer otherwise.
+// Contains implements [source.Remote]: by commits that were fetched and hashed,
+// and where they can't tell by the first Ancestry that can. If none can, a
+// failure of one is worth another try, and Unknown an answer otherwise.
 func (r *Remote) Contains(ctx context.Context, head, other fencepost.CommitID) (source.Ancestry, error) {
 	if head == other {
 		return source.Same, nil
 	}
 	var failed error
-	for _, a := range r.config.Ancestries {
+	for _, a := range append([]Ancestry{byCommits{r}}, r.config.Ancestries...) {
 		how, err := a.Ancestry(ctx, head, other)
 		switch {
 		case ctx.Err() != nil:
@@ -196,10 +200,44 @@ func (r *Remote) Fetch(ctx context.Context, head fencepost.CommitID, into source
 		}
 		err = r.judge(op, err)
 	}
-	if ofRepository(err) {
-		err = errors.Join(r.prove(ctx), err)
+	if !ofRepository(err) {
+		return nil, err
 	}
-	return nil, err
+	better := r.prove(ctx)
+	switch {
+	case better == nil:
+		return nil, err
+	case errors.Is(err, gitfetch.ErrCleanup):
+		return nil, errors.Join(better, gitfetch.ErrCleanup)
+	}
+	return nil, better
+}
+
+// byCommits is the Ancestry that believes no more than what hashes to its id.
+type byCommits struct{ *Remote }
+
+// Ancestry implements [Ancestry].
+func (r byCommits) Ancestry(ctx context.Context, head, other fencepost.CommitID) (source.Ancestry, error) {
+	const op = "source.relate"
+	req, err := r.request(ctx, op)
+	if err != nil {
+		return 0, err
+	}
+	got, err := gitfetch.Relate(ctx, req, head, other)
+	if err != nil {
+		return 0, r.judge(op, err)
+	}
+	switch got.Relation {
+	case gitfetch.RelationSame:
+		return source.Same, nil
+	case gitfetch.RelationAhead:
+		return source.Ahead, nil
+	case gitfetch.RelationBehind:
+		return source.Behind, nil
+	case gitfetch.RelationApart:
+		return source.Apart, nil
+	}
+	return source.Unknown, nil
 }
 
 // head asks Git where the branch stands.
