@@ -93,7 +93,7 @@ func TestAFetchOnTopOfAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
 	repo := s.Repo(t, "r.git")
-	base := append(many(200),
+	base := append(many(100),
 		gitserver.Entry{Path: "bin/run", Mode: "100755", Content: "#!/bin/sh\n"},
 		gitserver.Entry{Path: "bin/same", Content: "#!/bin/sh\n"},
 		gitserver.Entry{Path: "link", Mode: "120000", Content: "bin/run"},

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/fencepost/fencepost"
@@ -360,5 +361,18 @@ func TestAFetchThatIsCancelledWhileItWritesLeavesNothing(t *testing.T) {
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// inTurn answers with one after the other, and then with the last.
+func inTurn(answers ...[]byte) func(http.ResponseWriter, *http.Request) {
+	var mu sync.Mutex
+	return func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = w.Write(answers[0])
+		if len(answers) > 1 {
+			answers = answers[1:]
+		}
 	}
 }

@@ -17,20 +17,24 @@ const (
 	spoolBuffer = 512 << 10
 )
 
+// spoolChunk is what memory is taken by: nothing is moved when more is needed.
+const spoolChunk = 128 << 10
+
 // A spool is an append-only store of bytes: the last of them in memory, the
-// rest in a file that is made when it is first needed.
-// Reading is safe for concurrent use once nothing is appended any more.
+// rest in a file that is made when it is first needed. Reading is safe for
+// concurrent use once nothing is appended any more.
 type spool struct {
 	create  func() (File, error)
 	file    File
-	flushed int64 // bytes in file
-	tail    []byte
+	flushed int64    // bytes in file
+	tail    [][]byte // each but the last one is a full chunk
+	held    int      // bytes in tail
 }
 
 func newSpool(create func() (File, error)) *spool { return &spool{create: create} }
 
 // end is the offset at which the next byte goes.
-func (s *spool) end() int64 { return s.flushed + int64(len(s.tail)) }
+func (s *spool) end() int64 { return s.flushed + int64(s.held) }
 
 // Write appends p.
 func (s *spool) Write(p []byte) (int, error) {
@@ -38,7 +42,7 @@ func (s *spool) Write(p []byte) (int, error) {
 	if s.file == nil {
 		limit = spoolWhole
 	}
-	if len(s.tail)+len(p) > limit {
+	if s.held+len(p) > limit {
 		if err := s.flush(); err != nil {
 			return 0, err
 		}
@@ -46,17 +50,37 @@ func (s *spool) Write(p []byte) (int, error) {
 			return len(p), s.put(p)
 		}
 	}
-	s.tail = append(s.tail, p...)
+	s.hold(p)
 	return len(p), nil
 }
 
-func (s *spool) flush() error {
-	err := s.put(s.tail)
-	s.tail = s.tail[:0]
-	if cap(s.tail) > spoolBuffer {
-		s.tail = nil // it is not needed that large again
+// hold appends p to the tail.
+func (s *spool) hold(p []byte) {
+	s.held += len(p)
+	for len(p) > 0 {
+		last := len(s.tail) - 1
+		if last < 0 || len(s.tail[last]) == spoolChunk {
+			s.tail = append(s.tail, make([]byte, 0, spoolChunk))
+			last++
+		}
+		n := min(len(p), spoolChunk-len(s.tail[last]))
+		s.tail[last] = append(s.tail[last], p[:n]...)
+		p = p[n:]
 	}
-	return err
+}
+
+// flush writes the tail to the file, and keeps one chunk to go on with.
+func (s *spool) flush() error {
+	for _, chunk := range s.tail {
+		if err := s.put(chunk); err != nil {
+			return err
+		}
+	}
+	if len(s.tail) > 0 {
+		s.tail = append(s.tail[:0:0], s.tail[0][:0])
+	}
+	s.held = 0
+	return nil
 }
 
 func (s *spool) put(p []byte) error {
@@ -86,10 +110,10 @@ func (s *spool) readAt(p []byte, off int64) error {
 		}
 		p, off = p[n:], off+n
 	}
-	if len(p) == 0 {
-		return nil
+	for at := off - s.flushed; len(p) > 0; {
+		n := copy(p, s.tail[at/spoolChunk][at%spoolChunk:])
+		p, at = p[n:], at+int64(n)
 	}
-	copy(p, s.tail[off-s.flushed:])
 	return nil
 }
 
