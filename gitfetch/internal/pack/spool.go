@@ -1,6 +1,9 @@
 package pack
 
-import "io"
+import (
+	"io"
+	"slices"
+)
 
 // A File is what a spool writes to: an [os.File], mostly.
 type File interface {
@@ -29,6 +32,7 @@ type spool struct {
 	flushed int64    // bytes in file
 	tail    [][]byte // each but the last one is a full chunk
 	held    int      // bytes in tail
+	free    [][]byte // chunks to go on with
 }
 
 func newSpool(create func() (File, error)) *spool { return &spool{create: create} }
@@ -60,7 +64,7 @@ func (s *spool) hold(p []byte) {
 	for len(p) > 0 {
 		last := len(s.tail) - 1
 		if last < 0 || len(s.tail[last]) == spoolChunk {
-			s.tail = append(s.tail, make([]byte, 0, spoolChunk))
+			s.tail = append(s.tail, s.chunk())
 			last++
 		}
 		n := min(len(p), spoolChunk-len(s.tail[last]))
@@ -69,17 +73,28 @@ func (s *spool) hold(p []byte) {
 	}
 }
 
-// flush writes the tail to the file, and keeps one chunk to go on with.
+// chunk returns an empty one.
+func (s *spool) chunk() []byte {
+	last := len(s.free) - 1
+	if last < 0 {
+		return make([]byte, 0, spoolChunk)
+	}
+	c := s.free[last]
+	s.free = s.free[:last]
+	return c[:0]
+}
+
+// flush writes the tail to the file, and keeps as much memory as is needed to
+// go on.
 func (s *spool) flush() error {
 	for _, chunk := range s.tail {
 		if err := s.put(chunk); err != nil {
 			return err
 		}
 	}
-	if len(s.tail) > 0 {
-		s.tail = append(s.tail[:0:0], s.tail[0][:0])
-	}
-	s.held = 0
+	s.free = append(s.free, s.tail...)
+	s.free = slices.Clone(s.free[:min(len(s.free), spoolBuffer/spoolChunk)])
+	s.tail, s.held = nil, 0
 	return nil
 }
 
@@ -118,7 +133,7 @@ func (s *spool) readAt(p []byte, off int64) error {
 }
 
 func (s *spool) close() error {
-	s.tail = nil
+	s.tail, s.free = nil, nil
 	if s.file == nil {
 		return nil
 	}
