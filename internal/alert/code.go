@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/fencepost/fencepost"
 )
@@ -115,6 +116,17 @@ func ParseSubject(s string) (Subject, error) {
 
 // GateSubject is the subject of alerts about a whole gate or its route.
 func GateSubject(r fencepost.RouteName) Subject { return Subject("gate:" + string(r)) }
+
+// SourceSubject is the subject of alerts about a source.
+func SourceSubject(r fencepost.RouteName) Subject { return Subject(sourcePrefix + string(r)) }
+
+const sourcePrefix = "source:"
+
+// SourceOf is the source that a subject of [SourceSubject] names.
+func SourceOf(s Subject) (r fencepost.RouteName, ok bool) {
+	name, ok := strings.CutPrefix(string(s), sourcePrefix)
+	return fencepost.RouteName(name), ok
+}
 
 // DeliverySubject is the subject of alerts about one delivery.
 func DeliverySubject(d fencepost.DeliveryID) Subject { return Subject(d) }

@@ -18,6 +18,7 @@ import (
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/internal/gate"
+	"github.com/fencepost/fencepost/internal/gate/github"
 	"github.com/fencepost/fencepost/internal/gate/notebook"
 	"github.com/fencepost/fencepost/internal/inbox"
 	"github.com/fencepost/fencepost/internal/ingress"
@@ -70,6 +71,10 @@ type App struct {
 	ingress *ingress.Server
 	ops     *ops.Server
 
+	// sourcing is nil where no source is configured.
+	sourcing      *sourcing
+	githubSources map[string]*github.Client
+
 	listener, opsListener net.Listener
 	// recent is what the operations page showed last.
 	recent digest
@@ -84,14 +89,14 @@ type App struct {
 // [config.ErrInvalid]; see also [ErrNotOurs], [ErrVersion], [ErrExposed] and
 // the errors of the packages below.
 func Open(ctx context.Context, o Options) (_ *App, err error) {
-	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{}}
+	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{}, githubSources: map[string]*github.Client{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
 		}
 	}()
 	for _, step := range []func(context.Context) error{
-		a.openTrust, a.openStores, a.openWorkspaces, a.openGates, a.openListeners,
+		a.openTrust, a.openStores, a.openWorkspaces, a.openSources, a.openGates, a.openListeners,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -346,9 +351,13 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	run(&front, ctx, "gates", a.pool.Run)
 	run(&front, ctx, "healing", a.healer.Run)
+	if a.sourcing != nil {
+		run(&front, ctx, "sources", a.runSources)
+		run(&front, ctx, "watchdog", a.sourcing.watchdog.Run)
+	}
 	run(&front, ctx, "listener", func(ctx context.Context) error { return a.ingress.Run(ctx, a.listener) })
 	a.Log.Info("serving", "listen", a.listener.Addr().String(), "ops_listen", a.opsListener.Addr().String(),
-		"gates", len(a.Config.Gates))
+		"gates", len(a.Config.Gates), "sources", len(a.Config.Sources))
 
 	<-ctx.Done()
 	a.Log.Info("stopping")

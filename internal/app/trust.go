@@ -50,6 +50,16 @@ func (t *trust) Verify(h fencepost.Headers, body []byte, received time.Time) (fe
 	return webhook.GitHub{Keys: t.keys, Work: t.work.get()}.Verify(h, body, received)
 }
 
+// A giteaTrust is a trust set whose keys sign as Gitea and Forgejo do.
+type giteaTrust struct{ *trust }
+
+// Verify implements [fencepost.Verifier].
+func (t giteaTrust) Verify(h fencepost.Headers, body []byte, received time.Time) (fencepost.Evidence, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return webhook.Gitea{Keys: t.keys, Work: t.work.get()}.Verify(h, body, received)
+}
+
 // Trusts implements [gate.Trust].
 func (t *trust) Trusts(anchor fencepost.AnchorID) bool {
 	t.mu.RLock()

@@ -88,16 +88,19 @@ func (a *App) runningLevel() int {
 }
 
 func (a *App) routeNames() []fencepost.RouteName {
-	names := make([]fencepost.RouteName, len(a.Config.Gates))
-	for i, g := range a.Config.Gates {
-		names[i] = g.Route
+	names := make([]fencepost.RouteName, 0, len(a.Config.Gates)+len(a.Config.Sources))
+	for _, g := range a.Config.Gates {
+		names = append(names, g.Route)
+	}
+	for _, s := range a.Config.Sources {
+		names = append(names, s.Route)
 	}
 	return names
 }
 
 // checks are what /readyz asks.
 func (a *App) checks() []ops.Check {
-	return []ops.Check{
+	checks := []ops.Check{
 		{Name: "ledger", Probe: func(context.Context) error { return a.ledger.Health().Err() }},
 		{Name: "inbox", Probe: func(context.Context) error { return withReason("inbox", a.inbox.Health()) }},
 		{Name: "data_dir", Probe: func(context.Context) error { return withReason("data_dir", a.root.Check()) }},
@@ -108,6 +111,13 @@ func (a *App) checks() []ops.Check {
 			return nil
 		}},
 	}
+	if s := a.sourcing; s != nil {
+		checks = append(checks, ops.Check{Name: "database", Probe: func(ctx context.Context) error {
+			_, err := s.db.Now(ctx)
+			return err
+		}})
+	}
+	return checks
 }
 
 // withReason names what is wrong with a store.

@@ -26,6 +26,8 @@ type Worker struct {
 	Now func() time.Time
 	// Log takes one line for each attempt. Required.
 	Log *slog.Logger
+	// Meter, where set, counts attempts.
+	Meter Meter
 	// Grace is how long a sink may go on after its time before the attempt is
 	// given up without it; then its lock is left to the watchdog, and the
 	// sink's own fence holds back what it does late. Default 5 s.
@@ -33,6 +35,13 @@ type Worker struct {
 
 	// attempts counts those that go on, also after they were given up.
 	attempts sync.WaitGroup
+}
+
+// A Meter counts attempts. It is safe for concurrent use.
+type Meter interface {
+	// SourceAttempt counts one by how it ended: in a status, or in "trouble",
+	// of which the run may have another attempt.
+	SourceAttempt(source, status string, reason fencepost.Reason, took time.Duration)
 }
 
 // Wait returns when no attempt goes on any more. It is called when nothing
@@ -204,6 +213,9 @@ func (w *Worker) report(src *Source, b Began, r result, took time.Duration, err 
 	status, reason, detail := r.ending.Status.String(), r.ending.Reason, r.ending.Detail
 	if r.trouble != nil {
 		status, reason, detail = "trouble", r.trouble.Reason, r.trouble.Detail
+	}
+	if w.Meter != nil {
+		w.Meter.SourceAttempt(string(src.Key), status, reason, took)
 	}
 	level := slog.LevelInfo
 	if reason != fencepost.ReasonNone || err != nil {

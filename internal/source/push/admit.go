@@ -52,6 +52,13 @@ func GitHub(p Policy) (*Admitter, error) {
 	return newAdmitter(p, dialect{event: "x-github-event", delivery: "x-github-delivery", saysDeleted: true})
 }
 
+// GitHubHeaders and GiteaHeaders are the headers, beside those of the
+// signature, that deliveries have: those with one of them twice are ambiguous.
+func GitHubHeaders() []string { return []string{"x-github-event", "x-github-delivery"} }
+
+// GiteaHeaders are those of Gitea and Forgejo.
+func GiteaHeaders() []string { return []string{"x-gitea-event", "x-gitea-delivery"} }
+
 // Gitea admits pushes of Gitea and Forgejo, which send the same headers and
 // fields. Its error is of [Policy.Validate].
 func Gitea(p Policy) (*Admitter, error) {

@@ -139,7 +139,7 @@ func newBench(t *testing.T, options ...option) *bench {
 	t.Cleanup(shared.Close)
 	at := onGitHub{client, github.Repository{ID: b.repo.ID(), OwnerID: b.repo.OwnerID(), Name: "acme/handbook"}}
 	b.config = remote.Config{
-		Repository: remote.Repository{ID: b.repo.ID(), OwnerID: b.repo.OwnerID(), FullName: "acme/handbook", Private: true},
+		Repository: remote.Repository{ID: b.repo.ID(), OwnerID: b.repo.OwnerID(), FullName: "acme/handbook", Visibility: remote.Private},
 		Ref:        "refs/heads/main", Git: parseURL(t, server.Git), AllowHTTP: true,
 		Credential: func(ctx context.Context) (string, fencepost.Secret, error) { return client.GitCredential(ctx, at.repo) },
 		Identity:   at, Ancestries: []remote.Ancestry{at}, Transport: shared, Now: b.now.Now,

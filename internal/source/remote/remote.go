@@ -23,9 +23,19 @@ type Repository struct {
 	// FullName is the exact owner/name. It is where to ask; that it is the
 	// right repository is proven by the ids each time.
 	FullName string
-	// Private is whether it must be private, or else must be public.
-	Private bool
+	// Visibility is what it must be; the zero Visibility means any.
+	Visibility Visibility
 }
+
+// Visibility is the closed list of what a repository must be.
+type Visibility string
+
+// The visibilities. What a provider calls internal is private.
+const (
+	AnyVisibility Visibility = "any"
+	Public        Visibility = "public"
+	Private       Visibility = "private"
+)
 
 // Facts are what the provider says that the repository of a name is.
 type Facts struct {
@@ -66,9 +76,11 @@ type Config struct {
 	// RootCAs vouch for the Git server; nil means those of the machine.
 	RootCAs *x509.CertPool
 	// Credential gives what Git authenticates with. It is called before each
-	// exchange, and must not give an empty secret. Required: a source without
-	// a credential does not read as nobody.
+	// exchange, and must not give an empty secret. Required unless Anonymous is
+	// set: a source without a credential does not read as nobody by accident.
 	Credential gitfetch.Credential
+	// Anonymous reads as nobody, where the policy spells that out.
+	Anonymous bool
 	// Identity is the provider's API. Required.
 	Identity Identity
 	// Ancestries are asked in order where Git's commits could not tell how two
@@ -101,7 +113,7 @@ func (c Config) Validate() error {
 		return bad("git: want an absolute URL without user, query or fragment")
 	case c.Git.Scheme != "https" && (c.Git.Scheme != "http" || !c.AllowHTTP):
 		return bad("git: want https (or allow_http: true for plain HTTP on loopback)")
-	case c.Credential == nil || c.Identity == nil || c.Now == nil:
+	case (c.Credential == nil) != c.Anonymous || c.Identity == nil || c.Now == nil:
 		return fmt.Errorf("credential, identity and clock: %w", fencepost.ErrZeroValue)
 	}
 	if err := c.Budgets.Validate(); err != nil {
@@ -263,6 +275,13 @@ func (r *Remote) request(ctx context.Context, op string) (gitfetch.Request, erro
 	if until := r.quietUntil(); r.config.Now().Before(until) {
 		return gitfetch.Request{}, fail(op, fencepost.ReasonRateLimited, errQuiet)
 	}
+	req := gitfetch.Request{
+		URL: r.url, AllowHTTP: r.config.AllowHTTP, AllowPrivate: r.config.AllowPrivate, RootCAs: r.config.RootCAs,
+		Budgets: r.config.Budgets, Transport: r.config.Transport, Now: r.config.Now,
+	}
+	if r.config.Anonymous {
+		return req, nil
+	}
 	user, secret, err := r.config.Credential(ctx)
 	switch {
 	case err != nil:
@@ -270,11 +289,8 @@ func (r *Remote) request(ctx context.Context, op string) (gitfetch.Request, erro
 	case secret.Len() == 0:
 		return gitfetch.Request{}, fail(op, fencepost.ReasonCredential, errNoSecret)
 	}
-	return gitfetch.Request{
-		URL: r.url, AllowHTTP: r.config.AllowHTTP, AllowPrivate: r.config.AllowPrivate, RootCAs: r.config.RootCAs,
-		Credential: func(context.Context) (string, fencepost.Secret, error) { return user, secret, nil },
-		Budgets:    r.config.Budgets, Transport: r.config.Transport, Now: r.config.Now,
-	}, nil
+	req.Credential = func(context.Context) (string, fencepost.Secret, error) { return user, secret, nil }
+	return req, nil
 }
 
 // prove holds what the provider says of the repository against the policy.
@@ -300,7 +316,7 @@ func (want Repository) differs(got Facts) string {
 		return "the repository has another owner"
 	case got.FullName != want.FullName:
 		return "the repository has another name"
-	case got.Private != want.Private:
+	case want.Visibility == Private && !got.Private || want.Visibility == Public && got.Private:
 		return "the repository's visibility has changed"
 	case got.ObjectFormat != "" && got.ObjectFormat != "sha1":
 		return "the repository has another object format"

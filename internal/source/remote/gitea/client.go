@@ -68,6 +68,8 @@ type Config struct {
 	// Token returns an access token with read:repository. It is asked for at
 	// each request, so that a changed secret counts.
 	Token func(ctx context.Context) (fencepost.Secret, error)
+	// Anonymous sends no token, where the policy spells that out.
+	Anonymous bool
 	// Transport sends requests; nil is one of the client's own.
 	Transport http.RoundTripper
 	// UserAgent names us; default "fencepost".
@@ -110,7 +112,7 @@ func New(c Config) (*Client, error) {
 		return nil, fmt.Errorf("api: want an absolute URL without user, query or fragment: %w", fencepost.ErrMalformed)
 	case c.API.Scheme != "https" && (c.API.Scheme != "http" || !c.AllowHTTP):
 		return nil, fmt.Errorf("api: want https (or allow_http: true for plain HTTP on loopback): %w", fencepost.ErrMalformed)
-	case c.Token == nil || c.Now == nil:
+	case (c.Token == nil) != c.Anonymous || c.Now == nil:
 		return nil, fmt.Errorf("token and clock: %w", fencepost.ErrZeroValue)
 	}
 	if err := c.Limits.Validate(); err != nil {
@@ -173,7 +175,10 @@ func (c *Client) get(ctx context.Context, op, path, etag string) (answer, error)
 	if c.config.Now().Before(c.quietUntil()) {
 		return answer{}, fail(op, fencepost.ReasonRateLimited, errors.New("held back: the server asked us to wait"))
 	}
-	token, err := c.token(ctx)
+	token, err := fencepost.Secret{}, error(nil)
+	if !c.config.Anonymous {
+		token, err = c.token(ctx)
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -185,7 +190,9 @@ func (c *Client) get(ctx context.Context, op, path, etag string) (answer, error)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.config.UserAgent)
-	req.Header.Set("Authorization", "token "+string(token.Reveal()))
+	if !c.config.Anonymous {
+		req.Header.Set("Authorization", "token "+string(token.Reveal()))
+	}
 	if etag != "" {
 		req.Header.Set("If-None-Match", etag)
 	}

@@ -1,0 +1,274 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
+	"github.com/fencepost/fencepost/internal/config"
+	"github.com/fencepost/fencepost/internal/gate/github"
+	"github.com/fencepost/fencepost/internal/ingress"
+	"github.com/fencepost/fencepost/internal/source"
+	"github.com/fencepost/fencepost/internal/source/push"
+	"github.com/fencepost/fencepost/internal/source/remote"
+	"github.com/fencepost/fencepost/internal/source/remote/gitea"
+	"github.com/fencepost/fencepost/internal/source/sink"
+	"github.com/fencepost/fencepost/webhook"
+)
+
+// sourceRemote is the provider's and Git's side of a source.
+func (a *App) sourceRemote(s *sourcing, c config.Source) (source.Remote, error) {
+	identity, compare, credential, err := a.sourceProvider(c)
+	if err != nil {
+		return nil, err
+	}
+	return remote.New(remote.Config{
+		Repository: remote.Repository{
+			ID: c.Repository.ID, OwnerID: c.Repository.OwnerID, FullName: c.Repository.FullName(),
+			Visibility: remote.Visibility(c.Visibility),
+		},
+		Ref: c.Ref, Git: c.Git, AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate,
+		Credential: credential, Anonymous: c.Credential.Anonymous,
+		Identity: identity, Ancestries: []remote.Ancestry{compare},
+		Policy: policy(c.Content), Budgets: sourceBudgets(c), Sync: gitfetch.SyncAll, Transport: s.conns, Now: a.Now,
+	})
+}
+
+// sourceBudgets are those of the fetch, within the time for a checkout.
+func sourceBudgets(c config.Source) gitfetch.Budgets {
+	b := budgets(c.Fetch)
+	b.Total = min(b.Total, c.Timings.Checkout)
+	return b
+}
+
+// sourceProvider is the provider's API with the source's own credential.
+func (a *App) sourceProvider(c config.Source) (remote.Identity, remote.Ancestry, gitfetch.Credential, error) {
+	if c.Provider == config.GitHub {
+		return a.githubSource(c)
+	}
+	client, err := gitea.New(gitea.Config{
+		API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous, UserAgent: "fencepost/" + a.Build.Version, Now: a.Now,
+		Limits: gitea.Limits{RequestTimeout: min(a.Config.Provider.Timeout, c.Timings.Observe), MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	a.opened(func() error { client.Close(); return nil })
+	repository, err := client.Repository(c.Repository.ID, c.Repository.FullName())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return repository, repository, a.gitCredential(c), nil
+}
+
+// sourceToken reads the source's token at each use; nil where it has none.
+func (a *App) sourceToken(c config.Source) func(context.Context) (fencepost.Secret, error) {
+	if c.Credential.Anonymous {
+		return nil
+	}
+	token := c.Credential.Basic.Token
+	return func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) }
+}
+
+// gitCredential is the source's own for Git; nil where it has none.
+func (a *App) gitCredential(c config.Source) gitfetch.Credential {
+	if c.Credential.Anonymous {
+		return nil
+	}
+	basic := c.Credential.Basic
+	return func(context.Context) (string, fencepost.Secret, error) {
+		secret, err := basic.Token.Resolve(a.LookupEnv)
+		return basic.Username, secret, err
+	}
+}
+
+// A githubRepository is GitHub's side of one source.
+type githubRepository struct {
+	client     *github.Client
+	repository github.Repository
+}
+
+// Identity implements [remote.Identity].
+func (g githubRepository) Identity(ctx context.Context) (remote.Facts, error) {
+	f, err := g.client.RepositoryFacts(ctx, g.repository)
+	return remote.Facts{ID: f.ID, OwnerID: f.OwnerID, FullName: f.FullName, Private: f.Private}, err
+}
+
+// Ancestry implements [remote.Ancestry].
+func (g githubRepository) Ancestry(ctx context.Context, head, other fencepost.CommitID) (source.Ancestry, error) {
+	how, err := g.client.Compare(ctx, g.repository, head, other)
+	if err != nil {
+		return 0, err
+	}
+	switch how {
+	case github.Identical:
+		return source.Same, nil
+	case github.Ahead:
+		return source.Ahead, nil
+	case github.Behind:
+		return source.Behind, nil
+	case github.Diverged:
+		return source.Apart, nil
+	case github.NotComparable:
+		return source.Unknown, nil
+	}
+	return source.Unknown, nil
+}
+
+// Credential is an installation token for this repository alone.
+func (g githubRepository) Credential(ctx context.Context) (string, fencepost.Secret, error) {
+	return g.client.GitCredential(ctx, g.repository)
+}
+
+func (a *App) githubSource(c config.Source) (remote.Identity, remote.Ancestry, gitfetch.Credential, error) {
+	limits := a.githubLimits()
+	limits.RequestTimeout = min(limits.RequestTimeout, c.Timings.Observe)
+	o := github.ClientConfig{
+		API: c.API, AllowHTTP: c.AllowHTTP, Now: a.Now, UserAgent: "fencepost/" + a.Build.Version, Limits: limits,
+	}
+	id := ""
+	switch app := c.Credential.App; {
+	case app != nil:
+		id = fmt.Sprintf("%s %d %d source", c.API, app.ID, app.Installation)
+		o.App = github.App{
+			ID: app.ID, Installation: app.Installation,
+			Key: func(context.Context) (fencepost.Secret, error) { return app.Key.Resolve(a.LookupEnv) },
+		}
+	case c.Credential.Anonymous:
+		return nil, nil, nil, errors.New("credential.anonymous: GitHub's API allows 60 anonymous requests an hour, too few to keep a source fresh; give it a token")
+	default:
+		id = fmt.Sprintf("%s %s source", c.API, c.Credential.Basic.Token)
+		o.Token = a.sourceToken(c)
+	}
+	client, ok := a.githubSources[id]
+	if !ok {
+		var err error
+		if client, err = github.NewClient(o); err != nil {
+			return nil, nil, nil, err
+		}
+		a.opened(func() error { client.Close(); return nil })
+		a.githubSources[id] = client
+	}
+	g := githubRepository{client: client, repository: github.Repository{
+		ID: c.Repository.ID, OwnerID: c.Repository.OwnerID, Name: c.Repository.FullName(),
+	}}
+	return g, g, g.Credential, nil
+}
+
+// sourceSink is where a source's content goes.
+func (a *App) sourceSink(c config.Source) (source.Sink, error) {
+	content := sink.Content{
+		Include: c.Sink.Include, Exclude: c.Sink.Exclude, Require: c.Sink.Require, Mount: c.Sink.Mount,
+	}
+	dataDir, err := filepath.Abs(a.Config.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	switch c.Sink.Kind {
+	case config.SinkDirectory:
+		d, err := sink.NewDirectory(sink.DirectoryOptions{
+			Source: c.ID, Path: c.Sink.Directory.Path, DataDir: dataDir, Content: content,
+			Keep: c.Sink.Directory.Keep, Now: a.Now,
+		})
+		if err != nil {
+			return nil, err
+		}
+		a.opened(d.Close)
+		return d, nil
+	case config.SinkRows:
+		return a.rowsSink(c, content)
+	case config.SinkProgram:
+		return a.programSink(c, content)
+	}
+	return nil, fmt.Errorf("sink %q: %w", c.Sink.Kind, config.ErrInvalid)
+}
+
+// A sourceRoute is a source's entry point.
+type sourceRoute struct {
+	config config.Source
+	admit  *push.Admitter
+	src    *source.Source
+	// headers are those that the provider's deliveries have.
+	headers []string
+}
+
+func (a *App) sourceRoute(_ *sourcing, c config.Source, src *source.Source) (r sourceRoute, err error) {
+	p := push.Policy{
+		RepositoryID: c.Repository.ID, OwnerID: c.Repository.OwnerID, FullName: c.Repository.FullName(),
+		Ref: c.Ref, AnyWriter: c.AnyWriter, JSON: a.jsonLimits(),
+	}
+	for _, s := range c.Senders {
+		p.Senders = append(p.Senders, push.Sender{ID: s.ID, Login: s.Login})
+	}
+	if app := c.Credential.App; app != nil {
+		p.Installation = app.Installation
+	}
+	r = sourceRoute{config: c, src: src}
+	if c.Provider == config.GitHub {
+		r.headers = slices.Concat(webhook.GitHub{}.Headers(), push.GitHubHeaders())
+		r.admit, err = push.GitHub(p)
+	} else {
+		r.headers = slices.Concat(webhook.Gitea{}.Headers(), push.GiteaHeaders())
+		r.admit, err = push.Gitea(p)
+	}
+	return r, err
+}
+
+// pushRoute is the ingress route of a source.
+func (a *App) pushRoute(r sourceRoute) ingress.Route {
+	keys := a.trust[r.config.Trust]
+	var verifier fencepost.Verifier = keys
+	if r.config.Provider != config.GitHub {
+		verifier = giteaTrust{keys}
+	}
+	return ingress.Route{
+		Rule: fencepost.RouteRule{
+			Route: r.config.Route, TrustSet: r.config.Trust, SignedTime: fencepost.SignedTimeNone, Window: a.Config.Replay,
+		},
+		Verifier: verifier, Headers: r.headers, Admission: r,
+		Recorder: pushRecorder{sourceRoute: r, intake: a.sourcing.intake},
+	}
+}
+
+// Admit implements [ingress.Admission].
+func (r sourceRoute) Admit(h fencepost.Headers, body []byte) error {
+	_, err := r.admit.Admit(h, body)
+	return err
+}
+
+// A pushRecorder records pushes of one source: no payload, in one transaction
+// the delivery fence, the run and its job.
+type pushRecorder struct {
+	sourceRoute
+	intake source.Intake
+}
+
+// Record implements [ingress.Recorder].
+func (r pushRecorder) Record(ctx context.Context, d fencepost.AcceptedDelivery, h fencepost.Headers, body []byte) (ingress.Recording, error) {
+	p, err := r.admit.Admit(h, body)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := r.intake.Push(ctx, r.src.Policy, source.DeliveryRow{
+		Namespace: d.Route(), ID: p.ID, Body: p.Body, Delivery: d.Key(), Source: r.src.ID, Commit: p.Commit,
+	})
+	switch {
+	case fencepost.ReasonOf(err) == fencepost.ReasonDeliveryConflict:
+		return ingress.Conflict, nil
+	case err != nil:
+		return 0, err
+	}
+	switch answer {
+	case source.PushAccepted:
+		return ingress.Accepted, nil
+	case source.PushReplayed:
+		return ingress.Replayed, nil
+	case source.PushCoalesced:
+		return ingress.Coalesced, nil
+	}
+	return 0, fmt.Errorf("record push: %w", fencepost.ErrZeroValue)
+}
