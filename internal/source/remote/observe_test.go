@@ -203,7 +203,7 @@ func TestWithoutACredentialNothingIsSent(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			b.repo.SetPublic(true)
-			b.config.Repository.Private = false
+			b.config.Repository.Visibility = remote.Public
 			b.config.Credential = credential
 			r := b.make(b.config)
 			_, err := r.Observe(t.Context())

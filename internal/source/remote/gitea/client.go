@@ -175,7 +175,8 @@ func (c *Client) get(ctx context.Context, op, path, etag string) (answer, error)
 	if c.config.Now().Before(c.quietUntil()) {
 		return answer{}, fail(op, fencepost.ReasonRateLimited, errors.New("held back: the server asked us to wait"))
 	}
-	token, err := fencepost.Secret{}, error(nil)
+	var token fencepost.Secret
+	var err error
 	if !c.config.Anonymous {
 		token, err = c.token(ctx)
 	}
