@@ -12,13 +12,15 @@ type Timings struct {
 	// to complete evidence or a raised alert; at most 14 min.
 	Target time.Duration
 	// AlertAfter is the age of the earliest unmet sign, and of the last
-	// successful observation, at which the freshness alert is raised.
+	// successful observation, at which the freshness alert is raised. It is
+	// longer than what passes between two observations.
 	AlertAfter time.Duration
-	// Reconcile is the pause between two observations of the source.
+	// Reconcile is the longest pause from one observation of the source to the
+	// next.
 	Reconcile time.Duration
 	// Observe bounds one observation.
 	Observe time.Duration
-	// QueueAge is how long a job may wait for a worker.
+	// QueueAge is how long a job may wait for a worker, before each attempt.
 	QueueAge time.Duration
 	// Lease is how long a source lock lives without being renewed, Renew the
 	// pause between two renewals; Renew is at most half of Lease.
@@ -30,7 +32,8 @@ type Timings struct {
 	// second, doubled before each further one.
 	Attempts int
 	Backoff  time.Duration
-	// Evaluate is the pause between two rounds of watchdog and freshness.
+	// Evaluate is the time from one round of watchdog and freshness to the
+	// next, start to start.
 	Evaluate time.Duration
 }
 
@@ -48,19 +51,24 @@ var DefaultTimings = Timings{
 
 // A Term is one summand of a worst case.
 type Term struct {
-	// Name is the configuration's word, Times how often it counts.
-	Name  string
+	// Name is the configuration's word.
+	Name string
+	// Times is how often it counts.
 	Times int
 	Each  time.Duration
 }
 
+// Total is what the term adds.
+func (t Term) Total() time.Duration { return time.Duration(t.Times) * t.Each }
+
 // Sums are the worst cases of a source: the two ways in which the promise of
 // invariant 15 can be kept.
 type Sums struct {
-	// Complete adds up to the latest moment of complete evidence when the
-	// webhook was lost and every attempt but the last fails at its end.
+	// Complete adds up to the latest moment at which a head that moved has
+	// complete evidence, or its run has ended with an alert.
 	Complete []Term
-	// Alert adds up to the latest moment at which an alert is raised.
+	// Alert adds up to the latest moment at which the freshness alert is
+	// raised, if nothing else was.
 	Alert []Term
 }
 
@@ -68,29 +76,46 @@ type Sums struct {
 func Total(terms []Term) time.Duration {
 	var sum time.Duration
 	for _, t := range terms {
-		sum += time.Duration(t.Times) * t.Each
+		sum += t.Total()
 	}
 	return sum
 }
 
-// Sums returns both worst cases, term by term. Each begins where the head
-// moved and nobody was told: right after an observation.
+// looks is how many times Observe bounds a step of one attempt: the proof of
+// the head, and that of its ancestry.
+const looks = 2
+
+// Sums returns both worst cases, term by term. Each begins when the head
+// moves, right after an observation read the old one, and the webhook is lost.
+// No other sign is trustworthy before the next observation; it doesn't say
+// since when the new head has been there, so what it finds counts from the
+// observation before it.
+//
+// On the path to complete every attempt but the last fails at its end, and
+// the last one's worker dies at its end: the alert is then that of the
+// watchdog, who ends the log when the lock has expired. What a job engine does
+// about a dead worker by itself comes later, and nothing waits for it.
+//
+// On the path to the alert nothing succeeds any more, or everything hangs:
+// the watchdog alone is needed.
 func (t Timings) Sums() Sums {
 	complete := []Term{
 		{"reconcile", 1, t.Reconcile},
-		{"queue_age", 1, t.QueueAge},
-		{"observe", 1 + t.Attempts, t.Observe},
+		// The one that saw the old head, the one that finds the new, and those
+		// of each attempt.
+		{"observe", 2 + looks*t.Attempts, t.Observe},
+		{"queue_age", t.Attempts, t.QueueAge},
 		{"checkout", t.Attempts, t.Checkout},
 		{"sink", t.Attempts, t.Sink},
 	}
-	for i := 1; i < t.Attempts; i++ {
-		complete = append(complete, Term{"backoff", 1, t.BackoffBefore(i + 1)})
+	for n := 2; n <= t.Attempts; n++ {
+		complete = append(complete, Term{"backoff", 1, t.BackoffBefore(n)})
 	}
+	complete = append(complete, Term{"lease", 1, t.Lease}, Term{"evaluate", 1, t.Evaluate})
 	return Sums{
 		Complete: complete,
-		// The last successful observation is no later than the head's move,
-		// so its age reaches AlertAfter first, whatever fails.
-		Alert: []Term{{"alert_after", 1, t.AlertAfter}, {"evaluate", 1, t.Evaluate}},
+		// The observation that saw the old head may be stored at its end.
+		Alert: []Term{{"observe", 1, t.Observe}, {"alert_after", 1, t.AlertAfter}, {"evaluate", 1, t.Evaluate}},
 	}
 }
 
@@ -131,6 +156,9 @@ func (t Timings) Validate() error {
 		return fmt.Errorf("attempts must be 1 to 10, is %d: %w", t.Attempts, ErrMalformed)
 	case t.Renew > t.Lease/2:
 		return fmt.Errorf("renew must be at most half of lease (%v), is %v: %w", t.Lease, t.Renew, ErrMalformed)
+	case t.AlertAfter <= t.Reconcile+2*t.Observe:
+		return fmt.Errorf("alert_after must be more than reconcile and two observations together (%v), or every pause raises the alert; is %v: %w",
+			t.Reconcile+2*t.Observe, t.AlertAfter, ErrMalformed)
 	case !t.Kept():
 		s := t.Sums()
 		return fmt.Errorf("neither complete evidence (%v at worst) nor the alert (%v at worst) keeps the freshness target of %v: %w",

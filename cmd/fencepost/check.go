@@ -38,6 +38,7 @@ type checked struct {
 	File     string          `json:"file"`
 	DataDir  string          `json:"data_dir"`
 	Gates    []checkedGate   `json:"gates"`
+	Sources  []checkedSource `json:"sources"`
 	Anchors  []checkedAnchor `json:"anchors"`
 	Warnings []string        `json:"warnings"`
 }
@@ -48,10 +49,10 @@ func (m Main) checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Validate the configuration, try its secrets, print the policy digests",
-		Long: `Validate the configuration and print what it comes to: each gate with the digest
-of its policy, each key with its window. Two machines whose digests agree hold
-requests against the same rules. Every fault is reported, one a line, with file,
-line, column, field and the mend.`,
+		Long: `Validate the configuration and print what it comes to: each gate and each source
+with the digest of its policy, each source's freshness sums, each key with its
+window. Two machines whose digests agree hold deliveries to the same rules. Every
+fault is reported, one a line, with file, line, column, field and the mend.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := config.Load(file, m.LookupEnv)
@@ -81,6 +82,9 @@ func (m Main) printChecked(c *config.Config, asJSON bool) error {
 		}
 		fmt.Fprintln(m.Out)
 	}
+	if err := m.printSources(all.Sources); err != nil {
+		return err
+	}
 	if len(all.Anchors) > 0 {
 		rows := make([][]string, len(all.Anchors))
 		for i, a := range all.Anchors {
@@ -101,7 +105,7 @@ func (m Main) printChecked(c *config.Config, asJSON bool) error {
 func whatIsChecked(c *config.Config, now time.Time) checked {
 	all := checked{
 		OK: true, File: c.File, DataDir: c.DataDir,
-		Gates: []checkedGate{}, Anchors: []checkedAnchor{}, Warnings: append([]string{}, c.Warnings...),
+		Gates: []checkedGate{}, Sources: checkedSources(c), Anchors: []checkedAnchor{}, Warnings: append([]string{}, c.Warnings...),
 	}
 	for _, g := range c.Gates {
 		all.Gates = append(all.Gates, checkedGate{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/durable"
 )
 
@@ -27,6 +28,9 @@ const (
 
 // secretBytes is how much chance goes into a secret.
 const secretBytes = 32
+
+// starterID stands in starter.yaml where each file gets an id of its own.
+const starterID = "00000000-0000-4000-8000-000000000000"
 
 func (m Main) initCommand() *cobra.Command {
 	return &cobra.Command{
@@ -65,6 +69,10 @@ func (m Main) writeStarter(dir string) error {
 	if _, err := rand.Read(secret); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
+	id, err := newSourceID()
+	if err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
 	if err := durable.MkdirAll(fsys, filepath.Dir(starterSecret)); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
@@ -73,7 +81,7 @@ func (m Main) writeStarter(dir string) error {
 		data []byte
 	}{
 		{starterSecret, []byte(hex.EncodeToString(secret) + "\n")},
-		{starterFile, []byte(starter)},
+		{starterFile, []byte(strings.ReplaceAll(starter, starterID, id.String()))},
 	}
 	clear(secret)
 	for _, f := range files {
@@ -81,7 +89,7 @@ func (m Main) writeStarter(dir string) error {
 			return fmt.Errorf("init: write %s: %w", filepath.Join(dir, f.name), err)
 		}
 	}
-	_, err := fmt.Fprintf(m.Out, `wrote %[1]s
+	_, err = fmt.Fprintf(m.Out, `wrote %[1]s
 wrote %[2]s (mode 0600)
 
 next:
@@ -91,14 +99,24 @@ next:
      %[3]s (mode 0600).
   2. Give the App the webhook URL https://YOUR-HOST/hooks/docs, content type
      application/json, and what is in %[2]s as its secret.
-  3. Fill in the gate in %[1]s, and take its # away.
+  3. Fill in the gate, or the source, in %[1]s, and take its # away.
   4. fencepost check --config %[1]s
   5. fencepost serve --config %[1]s
 
-docs/gates.md tells each step at length. To see everything at work on this
+docs/gates.md and docs/sources.md tell each step at length. To see everything at work on this
 machine first: fencepost try
 `, filepath.Join(dir, starterFile), filepath.Join(dir, starterSecret), filepath.Join(dir, "secrets", "app.pem"))
 	return err
+}
+
+// newSourceID draws a random UUID (RFC 9562 §5.4).
+func newSourceID() (id fencepost.SourceID, err error) {
+	if _, err := rand.Read(id[:]); err != nil {
+		return fencepost.SourceID{}, err
+	}
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return id, nil
 }
 
 // makeDir makes dir and what is missing above it.

@@ -30,8 +30,8 @@ type Config struct {
 	Gates []Gate
 	// Sources holds the sources in the order of their routes.
 	Sources []Source
-	// Ingress, Inbox, Work, Provider, Fetch, Runner, Artifacts, Receipts and
-	// Healing are bounds.
+	// Ingress, Inbox, Work, Provider, Fetch, Runner, Artifacts, Receipts,
+	// Healing and SourceWork are bounds.
 	Ingress   Ingress
 	Inbox     Inbox
 	Work      Work
@@ -41,6 +41,8 @@ type Config struct {
 	Artifacts Artifacts
 	Receipts  Receipts
 	Healing   Healing
+	// SourceWork is about sources, as Work is about gates.
+	SourceWork SourceWork
 	// Alerts says where alerts go.
 	Alerts Alerts
 	// Warnings are things that are legal and probably not meant, each one
@@ -66,7 +68,7 @@ type Anchor struct {
 // A ProviderKind is the closed list of providers.
 type ProviderKind string
 
-// GitHub is the one provider of this version.
+// GitHub is the one provider of gates in this version.
 const GitHub ProviderKind = "github"
 
 // A Gate is one gate's policy.

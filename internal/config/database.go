@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"unicode"
@@ -147,12 +146,10 @@ func (d Database) hasPassword() bool {
 	return has || u.Query().Has("password")
 }
 
-// resolved is d with paths made absolute.
+// resolved is d with its path made absolute.
 func (d Database) resolved(dir string) Database {
-	if d.file != "" && !filepath.IsAbs(d.file) {
-		d.file = filepath.Join(dir, d.file)
-	} else if d.file != "" {
-		d.file = filepath.Clean(d.file)
+	if d.file != "" {
+		d.file = absoluteIn(dir, d.file)
 	}
 	return d
 }
@@ -186,4 +183,64 @@ func postgresIdentity(text string) string {
 		q.Get("host"), q.Get("port"), q.Get("dbname"), q.Get("search_path"), q.Get("options"),
 	}, "\x00")))
 	return "postgres:" + hex.EncodeToString(sum[:])
+}
+
+// A databaseUse is one database that the document names, to be tried.
+type databaseUse struct {
+	path string
+	db   Database
+	// table is the one that is written; empty for the state of Fencepost.
+	table string
+}
+
+// store notes a database to be tried, and ties it to the file's directory.
+func (v *validator) store(path string, d Database, table string) Database {
+	if d.IsZero() {
+		return d
+	}
+	d = d.resolved(v.abs)
+	if !d.ref.IsZero() {
+		d.ref.dir = v.dir
+	}
+	if d.hasPassword() {
+		v.warn(path, "holds a password, which this file shows to whoever may read it; put the URL into a file of mode 0600, and write file:PATH")
+	}
+	v.databases = append(v.databases, databaseUse{path, d, table})
+	return d
+}
+
+// tryDatabases resolves each URL once, and holds them apart as far as their
+// texts tell: one that the references could not.
+func (v *validator) tryDatabases(env Lookup) {
+	own, tables := "", map[string]string{}
+	resolved := map[SecretRef]string{}
+	for _, use := range v.databases {
+		is := use.db.identity()
+		if ref := use.db.ref; !ref.IsZero() {
+			known, ok := resolved[ref]
+			if !ok {
+				url, err := use.db.URL(env)
+				if err != nil {
+					v.refuse(use.path, "%s", err)
+					continue
+				}
+				known = postgresIdentity(string(url.Reveal()))
+				url.Zero()
+				resolved[ref] = known
+			}
+			is = known
+		}
+		switch {
+		case use.table == "":
+			own = is
+		case is == own:
+			v.refuse(use.path, "is the database that Fencepost keeps its own state in; give the rows another")
+		default:
+			section := strings.TrimSuffix(use.path, ".database")
+			if !v.faulty(section + ".table") {
+				v.distinct(tables, section, ".table", is+"\x00"+use.table, section,
+					"is the table of %s too, in the same database; give each source its own")
+			}
+		}
+	}
 }

@@ -17,11 +17,12 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// maxFileBytes bounds a configuration file.
-const maxFileBytes = 256 << 10
+// maxFileBytes bounds a configuration file: one of 20,000 sources has about
+// half as much.
+const maxFileBytes = 16 << 20
 
 // maxFlowDepth bounds how deep [ and { may nest, before the YAML parser,
-// which recurses, sees them. The document's own depth is 6.
+// which recurses, sees them. The document's own depth is 7.
 const maxFlowDepth = 32
 
 // A place is where a value stands: its dotted path, and the position that a
@@ -40,10 +41,28 @@ type decoder struct {
 	// places remembers where each field that was written stands, for
 	// faults that are found only when fields are compared.
 	places map[string]place
+	// broken has the path of each fault as true, and as false those of the
+	// sections around one that have none of their own.
+	broken map[string]bool
+	// fields of the structs that were met: a file may have one thousands of
+	// times.
+	fields map[reflect.Type]fieldSet
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]place{"": {line: 1, column: 1}}}
+	return &decoder{
+		file: file, places: map[string]place{"": {line: 1, column: 1}},
+		broken: map[string]bool{}, fields: map[reflect.Type]fieldSet{},
+	}
+}
+
+func (d *decoder) fieldsOf(t reflect.Type) fieldSet {
+	set, known := d.fields[t]
+	if !known {
+		set = fieldsOf(t)
+		d.fields[t] = set
+	}
+	return set
 }
 
 // document decodes text into v, a pointer to a struct. It reports whether
@@ -123,6 +142,13 @@ func (d *decoder) fault(at place, format string, args ...any) {
 		File: d.file, Line: at.line, Column: at.column,
 		Path: at.path, Problem: fmt.Sprintf(format, args...),
 	})
+	d.broken[at.path] = true
+	for around := at.path; around != ""; {
+		around = around[:max(0, strings.LastIndexAny(around, ".["))]
+		if !d.broken[around] {
+			d.broken[around] = false
+		}
+	}
 }
 
 // at finds where the field of a path stands, or else the nearest section
@@ -198,7 +224,7 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, at place) {
 	if !ok {
 		return
 	}
-	fields := fieldsOf(v.Type())
+	fields := d.fieldsOf(v.Type())
 	given := map[string]bool{}
 	for _, m := range members {
 		f, known := fields.byName[m.key]
@@ -240,8 +266,9 @@ func (d *decoder) absent(v reflect.Value, f field, parent place) {
 			v.Set(reflect.Append(v, e))
 		}
 	case v.Kind() == reflect.Struct && !isLeaf(v.Type()):
-		for _, name := range fieldsOf(v.Type()).names {
-			inner := fieldsOf(v.Type()).byName[name]
+		set := d.fieldsOf(v.Type())
+		for _, name := range set.names {
+			inner := set.byName[name]
 			d.absent(v.FieldByIndex(inner.index), inner, here)
 		}
 	}

@@ -66,7 +66,7 @@ type generator struct {
 func readComments(t *testing.T) map[string]string {
 	t.Helper()
 	comments := map[string]string{}
-	for _, file := range []string{"document.go", "limits.go"} {
+	for _, file := range []string{"document.go", "limits.go", "source_document.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
@@ -293,6 +293,8 @@ func manualForm(t reflect.Type, f field) string {
 		form = f.span()
 	case isLeaf(t):
 		form = leafOf(t).what
+	case t.Kind() == reflect.Slice && !isLeaf(t.Elem()):
+		form = fmt.Sprintf("a list of %d to %d sections", f.least, f.most)
 	case t.Kind() == reflect.Slice:
 		form = fmt.Sprintf("a list of %d to %d, each %s", f.least, f.most, leafOf(t.Elem()).what)
 	case t.Kind() == reflect.Map && t.Elem().Kind() == reflect.Slice:
@@ -323,10 +325,20 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := whole + sourced[strings.Index(sourced, "sources:"):] + rowsSource + programSource
 	tests := []struct {
 		name, old, new string
 		legal          bool
 	}{
+		{"database", "data_dir: ./data", "data_dir: ./data\ndatabase: postgres://h/d", true},
+		{"empty database", "data_dir: ./data", "data_dir: ./data\ndatabase: \"\"", true},
+		{"database that is a file", "data_dir: ./data", "data_dir: ./data\ndatabase: x.db", false},
+		{"source id in capitals", "id: 5a0e3a4e", "id: 5A0E3A4E", false},
+		{"source without a sink", "    sink: {kind: directory, path: /srv/handbook, include: [\"docs/**\"]}\n", "", false},
+		{"sink of another kind", "kind: directory", "kind: bucket", false},
+		{"pattern with brackets", "docs/**", "[d]ocs/**", false},
+		{"no senders", "[{id: 583231, login: octocat}]", "[]", false},
+		{"table with a capital", "table: courses", "table: Courses", false},
 		{"whole", "version: 1", "version: 1", true},
 		{"limits", "data_dir: ./data", "data_dir: ./data\nledger: {lease: 1m30s, capacity: 10}\ningress: {max_body: 1MiB}", true},
 		{"unknown field", "data_dir: ./data", "data_dir: ./data\nlegder: {}", false},
@@ -343,11 +355,13 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			text := edit(t, whole, tt.old, tt.new)
+			text := edit(t, text, tt.old, tt.new)
 			// In the file a commit may be written without quotes also where
 			// YAML takes it for a number; for the schema it is text.
 			text = strings.ReplaceAll(text, "commit: 1234567890123456789012345678901234567890", `commit: "1234567890123456789012345678901234567890"`)
-			text = strings.ReplaceAll(text, "sha256: 00000000000000000000000000000000000000000000000000000000000000ff", `sha256: "00000000000000000000000000000000000000000000000000000000000000ff"`)
+			for _, digest := range []string{"00000000000000000000000000000000000000000000000000000000000000ff", "00000000000000000000000000000000000000000000000000000000000000fe"} {
+				text = strings.ReplaceAll(text, "sha256: "+digest, `sha256: "`+digest+`"`)
+			}
 			var value any
 			if err := yaml.Unmarshal([]byte(text), &value); err != nil {
 				t.Fatal(err)

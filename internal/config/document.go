@@ -11,9 +11,10 @@ type document struct {
 	// with mode 0700, if it is missing or empty, and refuses one that is not
 	// its own.
 	DataDir filePath `yaml:"data_dir" need:"required" example:"./data"`
-	// Database would be the PostgreSQL URL that several machines share. Not
-	// yet supported in this version: leave it out or empty.
-	Database string `yaml:"database" default:""`
+	// Database is the PostgreSQL database that several machines share: its URL,
+	// or better a reference to it, since it may hold a password. Empty, one
+	// machine keeps everything in data_dir.
+	Database postgresText `yaml:"database" default:""`
 	// Listen is the public address: webhooks come in here, and nothing else
 	// is served. TLS is ended by a proxy before it.
 	Listen address `yaml:"listen" default:"127.0.0.1:8080"`
@@ -35,14 +36,17 @@ type document struct {
 	// repository against one branch with one check. Its webhook URL is
 	// /hooks/ and the name.
 	Gates map[name]gateSection `yaml:"gates" most:"1000"`
-	// Sources would hold the sources by route name. Not yet supported in this version: leave it out.
-	Sources map[name]struct{} `yaml:"sources" need:"unsupported"`
+	// Sources holds the sources by route name: each keeps one branch's content
+	// in place. Its webhook URL is /hooks/ and the name, which no gate has.
+	Sources map[name]sourceSection `yaml:"sources" most:"20000"`
 	// Ingress bounds what the public listener takes.
 	Ingress Ingress `yaml:"ingress"`
 	// Inbox bounds the recorded deliveries that are not done yet.
 	Inbox Inbox `yaml:"inbox"`
-	// Work says how recorded deliveries are worked off.
+	// Work says how recorded deliveries of gates are worked off.
 	Work Work `yaml:"work"`
+	// SourceWork says how many sources are worked on, and looked at, at once.
+	SourceWork SourceWork `yaml:"source_work"`
 	// Provider bounds the calls to a provider's API.
 	Provider Provider `yaml:"provider"`
 	// Fetch holds the budgets of one acquisition: of the candidate or of the

@@ -13,11 +13,16 @@ import (
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(whole + second))
+	f.Add([]byte(sourced))
+	f.Add([]byte(sourced + rowsSource + programSource))
 	for _, seed := range []string{
 		"", "\ufeffversion: 1\n", "version: 1\r\ndata_dir: x\r\n", "\t", "- a\n", "a", "? a\n: b\n", "a: &a [*a]\n", "{version: 1, data_dir: .}",
 		"version: 1\nledger: {lease: 2s}\n", "version: 1\n---\nversion: 1\n", "a: |\n  b\n", "a: >-\n\n", "\"a\": 'b'\n", "a: \"\\x", "a: !!str b\n",
 		"trust: {a: [{id: a, secret: env:A, until: 2026-10-01T00:00:00Z}]}", strings.Repeat("[", 100), strings.Repeat("a:\n ", 50), "a: \xff\n",
 		"gates: {a: {plan: {action: {}}}}", "ingress: {max_body: 9223372036854775807TiB}", "%YAML 1.2\n---\nversion: 1\n", "<<: {a: 1}\n", "null: 1\n",
+		"sources: {a: {sink: {kind: rows, plan: {action: {}}}, senders: [{}], fetch: {total: 2h}, timings: {alert_after: 14m}}}",
+		"sources: {a: {sink: {kind: directory, path: /, include: [\"**\"], exclude: [\"**\"]}, api: http://[::1]/, hosts: [\"https://a/b\"]}}",
+		"database: postgres://a:b@c/d\nsources: {a: {sink: {kind: rows, database: \"postgres://[::1/\", table: t}}, b: {sink: {kind: rows, database: x, table: t}}}",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -25,12 +30,20 @@ func FuzzParse(f *testing.F) {
 		c, err := Parse("f.yaml", text)
 		if err == nil {
 			again, err := Parse("f.yaml", bytes.Clone(text))
-			if err != nil || len(again.Gates) != len(c.Gates) {
+			if err != nil || len(again.Gates) != len(c.Gates) || len(again.Sources) != len(c.Sources) {
 				t.Fatalf("accepted once, then: %v", err)
 			}
 			for i := range c.Gates {
 				if c.Gates[i].Digest != again.Gates[i].Digest {
 					t.Fatalf("gate %s has two digests", c.Gates[i].Route)
+				}
+			}
+			for i, s := range c.Sources {
+				if s.Digest != again.Sources[i].Digest {
+					t.Fatalf("source %s has two digests", s.Route)
+				}
+				if err := s.Timings.Validate(); err != nil {
+					t.Fatalf("source %s: timings were taken that are not valid: %v", s.Route, err)
 				}
 			}
 			return

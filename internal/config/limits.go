@@ -112,6 +112,18 @@ type Work struct {
 	Drain time.Duration `yaml:"drain" default:"30s" min:"0s" max:"10m"`
 }
 
+// SourceWork says how sources are worked on by one process.
+type SourceWork struct {
+	// Workers is how many runs are under way at once. Each may take as long as
+	// its source's timings allow, and others wait meanwhile.
+	Workers int `yaml:"workers" default:"8" min:"1" max:"1000"`
+	// Observations is how many heads are looked at at once.
+	Observations int `yaml:"observations" default:"16" min:"1" max:"1000"`
+	// Batch is how many sources are claimed for that, and written down, at
+	// once.
+	Batch int `yaml:"batch" default:"64" min:"1" max:"10000"`
+}
+
 // Provider bounds calls to a provider's API.
 type Provider struct {
 	// Timeout is that of one call; at most half of ledger.lease.

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/fencepost/fencepost"
 )
 
 // MinSecretBytes is the least length of an HMAC secret (DESIGN §10).
@@ -53,7 +51,14 @@ func Parse(file string, text []byte) (*Config, error) {
 }
 
 func read(file string, text []byte) *validator {
-	v := &validator{decoder: newDecoder(file), dir: filepath.Dir(file), cfg: &Config{File: file}}
+	v := &validator{decoder: newDecoder(file), dir: filepath.Dir(file), cfg: &Config{File: file}, trusted: map[name]bool{}}
+	// Places of other programs are compared with ours, which takes absolute
+	// paths; where there is no working directory, relative ones have to do.
+	v.abs = v.dir
+	if abs, err := filepath.Abs(v.dir); err == nil {
+		v.abs = abs
+	}
+	v.repositories.byID, v.repositories.byName = map[string]string{}, map[string]string{}
 	var doc document
 	if v.document(text, &doc) {
 		v.config(&doc)
@@ -84,26 +89,54 @@ func (v *validator) trySecrets(env Lookup) {
 	// Two anchors of a set may refer to one secret by different names; only
 	// digests are kept to tell.
 	seen := map[string]string{}
+	// What many sections share is tried once.
+	tried := map[secretTry]error{}
 	for _, use := range v.refs {
-		secret, err := use.ref.Resolve(env)
-		if err != nil {
-			v.refuse(use.path, "%s", err)
+		if use.as == asHMAC {
+			v.tryHMAC(use, env, seen)
 			continue
 		}
-		switch use.as {
-		case asHMAC:
-			v.tryHMAC(use, secret, seen)
-		case asAppKey:
-			if _, err := ParseAppKey(secret); err != nil {
-				v.refuse(use.path, "%s: %s", use.ref, err)
-			}
-		case asToken:
+		what := secretTry{use.ref, use.as}
+		err, known := tried[what]
+		if !known {
+			err = try(use, env)
+			tried[what] = err
 		}
-		secret.Zero()
+		if err != nil {
+			v.refuse(use.path, "%s", err)
+		}
 	}
+	v.tryDatabases(env)
 }
 
-func (v *validator) tryHMAC(use secretUse, secret fencepost.Secret, seen map[string]string) {
+// A secretTry is one reference with what it was tried as.
+type secretTry struct {
+	ref SecretRef
+	as  secretForm
+}
+
+// try resolves a reference that is no anchor's.
+func try(use secretUse, env Lookup) error {
+	secret, err := use.ref.Resolve(env)
+	if err != nil {
+		return err
+	}
+	defer secret.Zero()
+	if use.as == asAppKey {
+		if _, err := ParseAppKey(secret); err != nil {
+			return fmt.Errorf("%s: %w", use.ref, err)
+		}
+	}
+	return nil
+}
+
+func (v *validator) tryHMAC(use secretUse, env Lookup, seen map[string]string) {
+	secret, err := use.ref.Resolve(env)
+	if err != nil {
+		v.refuse(use.path, "%s", err)
+		return
+	}
+	defer secret.Zero()
 	if secret.Len() < MinSecretBytes {
 		v.refuse(use.path, "%s: must be %d bytes or more, is %d; `openssl rand -hex 32` makes one", use.ref, MinSecretBytes, secret.Len())
 		return

@@ -30,8 +30,8 @@ func TestGatesMustNotContradictEachOther(t *testing.T) {
 		{"same check but for case", "{id: 1296270, owner_id: 1, name: acme/wiki}\n    base: refs/heads/main\n    check: fencepost/docs",
 			"{id: 1296269, owner_id: 1, name: acme/docs}\n    base: refs/heads/main\n    check: Fencepost/Docs",
 			"f.yaml:25:5: gates.wiki.check: is the check of gates.docs too"},
-		{"same id, other name", "id: 1296270", "id: 1296269", "f.yaml:23:5: gates.wiki.repository: has the id of another gate's repository"},
-		{"same name, other id", "name: acme/wiki", "name: acme/docs", "f.yaml:23:5: gates.wiki.repository: has the name of another gate's repository"},
+		{"same id, other name", "id: 1296270", "id: 1296269", "f.yaml:23:5: gates.wiki.repository: has the id of another gate's or source's repository"},
+		{"same name, other id", "name: acme/wiki", "name: acme/docs", "f.yaml:23:5: gates.wiki.repository: has the name of another gate's or source's repository"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

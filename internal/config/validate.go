@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/fencepost/fencepost"
@@ -16,11 +15,19 @@ import (
 // [Config]. It is pure: it reads no file, clock or environment.
 type validator struct {
 	*decoder
-	// dir is what relative paths are relative to.
-	dir string
-	cfg *Config
-	// refs are the secrets that the document refers to, to be tried.
-	refs []secretUse
+	// dir is what relative paths are relative to, abs the same made absolute.
+	dir, abs string
+	// dataDir is the data directory, made absolute.
+	dataDir string
+	cfg     *Config
+	// refs are the secrets that the document refers to, to be tried, databases
+	// likewise.
+	refs      []secretUse
+	databases []databaseUse
+	// repositories are those of gates and sources: by id, and by name.
+	repositories struct{ byID, byName map[string]string }
+	// trusted are the trust sets that a gate or a source uses.
+	trusted map[name]bool
 }
 
 // A secretUse is one reference with what the secret must be.
@@ -56,20 +63,33 @@ func (v *validator) config(doc *document) {
 	if !filepath.IsAbs(c.DataDir) {
 		c.DataDir = filepath.Join(v.dir, c.DataDir)
 	}
+	v.dataDir = absoluteIn(v.abs, string(doc.DataDir))
 	c.Listen, c.OpsListen = string(doc.Listen), string(doc.OpsListen)
 	c.Replay = fencepost.ReplayWindow{MaxSignedAge: doc.Replay.MaxSignedAge, MaxQueueAge: doc.Replay.MaxQueueAge}
 	c.Ledger, c.Ingress, c.Inbox, c.Work = doc.Ledger, doc.Ingress, doc.Inbox, doc.Work
 	c.Provider, c.Fetch, c.Runner = doc.Provider, doc.Fetch, doc.Runner
-	c.Artifacts, c.Receipts, c.Healing = doc.Artifacts, doc.Receipts, doc.Healing
+	c.Artifacts, c.Receipts, c.Healing, c.SourceWork = doc.Artifacts, doc.Receipts, doc.Healing, doc.SourceWork
 	c.Alerts = Alerts{Alertmanager: doc.Alerts.Alertmanager.url, AlertLimits: doc.Alerts.AlertLimits}
-	if doc.Database != "" {
-		v.refuse("database", "not yet supported in this version; leave it empty, and run one machine on data_dir")
-	}
 	v.secure("alerts.alertmanager", doc.Alerts.Alertmanager, doc.Alerts.AllowHTTP, "alerts.allow_http")
 	v.listeners()
 	v.bounds()
+	c.Database = v.store("database", doc.Database.Database, "")
 	v.trust(doc)
 	v.gates(doc)
+	v.sources(doc)
+	v.purpose(doc)
+}
+
+// purpose warns of what nothing uses.
+func (v *validator) purpose(doc *document) {
+	if len(doc.Gates) == 0 && len(doc.Sources) == 0 {
+		v.warn("", "has no gates and no sources, so nothing would be served; add one under gates or sources")
+	}
+	for _, set := range sortedKeys(doc.Trust) {
+		if !v.trusted[set] {
+			v.warn("trust."+string(set), "is the trust set of no gate and no source")
+		}
+	}
 }
 
 func (v *validator) listeners() {
@@ -112,14 +132,6 @@ func (v *validator) bounds() {
 			fmt.Sprintf("must be at least work.attempts (%d), is %d", c.Work.Attempts, c.Work.Starts)},
 		{c.Provider.Timeout > c.Ledger.Lease/2, "provider.timeout", "ledger.lease",
 			fmt.Sprintf("must be at most half of ledger.lease (%s), is %s", c.Ledger.Lease/2, c.Provider.Timeout)},
-		{c.Fetch.Connect > c.Fetch.Total, "fetch.total", "fetch.connect",
-			fmt.Sprintf("must be at least fetch.connect (%s), is %s", c.Fetch.Connect, c.Fetch.Total)},
-		{c.Fetch.Idle > c.Fetch.Total, "fetch.total", "fetch.idle",
-			fmt.Sprintf("must be at least fetch.idle (%s), is %s", c.Fetch.Idle, c.Fetch.Total)},
-		{c.Fetch.File > c.Fetch.Inflated, "fetch.inflated", "fetch.file",
-			fmt.Sprintf("must be at least fetch.file (%s), is %s", c.Fetch.File, c.Fetch.Inflated)},
-		{c.Fetch.File > c.Fetch.Output, "fetch.output", "fetch.file",
-			fmt.Sprintf("must be at least fetch.file (%s), is %s", c.Fetch.File, c.Fetch.Output)},
 		{c.Artifacts.MaxTotal < c.Artifacts.MaxSize, "artifacts.max_total", "artifacts.max_size",
 			fmt.Sprintf("must be at least artifacts.max_size (%s), is %s", c.Artifacts.MaxSize, c.Artifacts.MaxTotal)},
 	}
@@ -127,6 +139,27 @@ func (v *validator) bounds() {
 		// A value that is out of its own range is compared with nothing.
 		if r.broken && !v.faulty(r.path) && !v.faulty(r.other) {
 			v.refuse(r.path, "%s", r.problem)
+		}
+	}
+	v.fetchBounds("fetch", c.Fetch)
+}
+
+// fetchBounds compares the budgets of one acquisition.
+func (v *validator) fetchBounds(path string, f Fetch) {
+	rules := []struct {
+		broken      bool
+		field       string
+		other       string
+		least, most fmt.Stringer
+	}{
+		{f.Connect > f.Total, "total", "connect", f.Connect, f.Total},
+		{f.Idle > f.Total, "total", "idle", f.Idle, f.Total},
+		{f.File > f.Inflated, "inflated", "file", f.File, f.Inflated},
+		{f.File > f.Output, "output", "file", f.File, f.Output},
+	}
+	for _, r := range rules {
+		if r.broken && !v.faulty(path+"."+r.field) && !v.faulty(path+"."+r.other) {
+			v.refuse(path+"."+r.field, "must be at least fetch.%s (%s), is %s", r.other, r.least, r.most)
 		}
 	}
 }
@@ -176,38 +209,41 @@ func (v *validator) use(path string, ref SecretRef, as secretForm, set string) S
 
 func (v *validator) gates(doc *document) {
 	checks := map[string]string{}
-	ids := map[string]string{}
-	names := map[string]string{}
-	used := map[name]bool{}
 	for _, key := range sortedKeys(doc.Gates) {
 		section := doc.Gates[key]
 		path := "gates." + string(key)
-		used[section.Trust] = true
-		if _, known := doc.Trust[section.Trust]; !known && section.Trust != "" {
-			v.refuse(path+".trust", "names no trust set; known are: %s", cmp.Or(listed(sortedKeys(doc.Trust)), "none, so add one under trust"))
-		}
+		v.trusts(doc, path, section.Trust)
 		g, whole := v.gate(path, key, section)
 		if !whole {
 			continue
 		}
-		instance := strings.ToLower(g.API.Host)
-		repo := fmt.Sprintf("%s/%d", instance, g.Repository.ID)
+		repo := v.same(path, g.API, g.Repository)
 		v.distinct(checks, path, ".check", repo+"\x00"+strings.ToLower(g.Check), path,
 			"is the check of %s too, in the same repository; give each gate its own")
-		is := fmt.Sprintf("%d %s", g.Repository.OwnerID, strings.ToLower(g.Repository.FullName()))
-		v.agrees(ids, path, ".repository", repo, is, "has the id of another gate's repository, but another owner_id or name; one of the two is wrong")
-		v.agrees(names, path, ".repository", instance+"/"+strings.ToLower(g.Repository.FullName()), repo, "has the name of another gate's repository, but another id; one of the two is wrong")
 		g.Digest = g.policyDigest()
 		v.cfg.Gates = append(v.cfg.Gates, g)
 	}
-	if len(doc.Gates) == 0 {
-		v.warn("", "has no gates, so nothing would be served; add one under gates")
+}
+
+// trusts notes that a section uses a trust set.
+func (v *validator) trusts(doc *document, path string, set name) {
+	v.trusted[set] = true
+	if _, known := doc.Trust[set]; !known && set != "" {
+		v.refuse(path+".trust", "names no trust set; known are: %s", cmp.Or(listed(sortedKeys(doc.Trust)), "none, so add one under trust"))
 	}
-	for _, set := range sortedKeys(doc.Trust) {
-		if !used[set] {
-			v.warn("trust."+string(set), "is the trust set of no gate")
-		}
-	}
+}
+
+// same holds a repository against those of all other sections, and returns
+// what names it.
+func (v *validator) same(path string, api *url.URL, r Repository) string {
+	instance := strings.ToLower(api.Host)
+	repo := fmt.Sprintf("%s/%d", instance, r.ID)
+	is := fmt.Sprintf("%d %s", r.OwnerID, strings.ToLower(r.FullName()))
+	v.agrees(v.repositories.byID, path, ".repository", repo, is,
+		"has the id of another gate's or source's repository, but another owner_id or name; one of the two is wrong")
+	v.agrees(v.repositories.byName, path, ".repository", instance+"/"+strings.ToLower(r.FullName()), repo,
+		"has the name of another gate's or source's repository, but another id; one of the two is wrong")
+	return repo
 }
 
 // distinct refuses a key that was seen; format names where.
@@ -280,8 +316,18 @@ func (v *validator) plan(path string, s planSection, allowHTTP bool, unless stri
 }
 
 // faulty reports whether the field has a fault of its own already.
-func (v *validator) faulty(path string) bool {
-	return slices.ContainsFunc(v.faults, func(f *Fault) bool { return f.Path == path })
+func (v *validator) faulty(path string) bool { return v.broken[path] }
+
+// faultyWithin reports whether the section, or something in it, has one.
+func (v *validator) faultyWithin(path string) bool {
+	_, broken := v.broken[path]
+	return broken
+}
+
+// given reports whether the field was written.
+func (v *validator) given(path string) bool {
+	_, ok := v.places[path]
+	return ok
 }
 
 func listed[T ~string](names []T) string {
