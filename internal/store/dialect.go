@@ -8,9 +8,10 @@ import (
 // now stands in queries for the store's clock.
 const now = "{now}"
 
-// postgresNow is the server's clock at the moment, not at the transaction's
-// beginning.
-const postgresNow = "(extract(epoch from clock_timestamp())*1000000)::bigint"
+// postgresNow is the server's clock when the statement needs it first, not at
+// the transaction's beginning. As a query of its own it is asked once, so that
+// what is compared with it can be found by an index.
+const postgresNow = "(select (extract(epoch from clock_timestamp())*1000000)::bigint)"
 
 // A statement is a query in one dialect.
 type statement struct {

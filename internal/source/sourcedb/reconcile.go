@@ -17,10 +17,11 @@ import (
 const due = `enabled = 1 and ((next_check <= {now} and check_until <= {now}) or tried_at > {now})`
 
 const (
-	// The comparison stands twice: in the choice, and where a row is changed
-	// that another process may have claimed since.
+	// What another process claims between the choice and the change has another
+	// version then.
 	claimDue = `update sources set tried_at = {now}, check_until = {now} + ?, version = version + 1
-		where ` + due + ` and id in (select id from sources where ` + due + ` order by next_check, id limit ?)
+		from (select id as chosen, version as chosen_version from sources where ` + due + ` order by next_check, id limit ?) as c
+		where id = c.chosen and version = c.chosen_version
 		returning ` + sourceColumns
 
 	// What was seen was so when the look was claimed, at the latest.

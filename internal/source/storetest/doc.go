@@ -1,0 +1,3 @@
+// Package storetest is the suite that every [source.Store] passes, on each of
+// its databases (DESIGN §9).
+package storetest
