@@ -1,7 +1,9 @@
 package config
 
 import (
+	"io/fs"
 	"net/url"
+	"time"
 
 	"github.com/fencepost/fencepost"
 )
@@ -121,11 +123,11 @@ const (
 // and Program is not nil: that of Kind.
 type Sink struct {
 	Kind SinkKind
-	// Mount is the clean slash-separated path in the sink below which the
-	// content stands; empty for its top, and for a program.
+	// Mount is the clean path of the directory of the repository whose content
+	// is served, as if it were the top; empty for all, and for a program.
 	Mount string
-	// Include, Exclude and Require are patterns of paths in the repository, as
-	// [MatchPath] reads them. Content is what Include names, all if it is
+	// Include, Exclude and Require are patterns of package glob, of paths from
+	// the top of the repository. Content is what Include names, all if it is
 	// empty, less what Exclude names. A run whose content has no path for one
 	// of Require, or no path at all, fails.
 	Include, Exclude, Require []string
@@ -140,8 +142,16 @@ type DirectorySink struct {
 	// Path is the absolute path of the symbolic link that is switched. No
 	// other sink has it, one above it or one below it.
 	Path string
-	// Keep is how many earlier trees are kept beside the one that is served.
+	// Keep is how many trees stay, the one that is served included.
 	Keep int
+	// Grace is how long a tree stays at least after another took its place.
+	Grace time.Duration
+	// Most is how many trees there may be at all; more than Keep.
+	Most int
+	// Reserve is what must be free before a checkout is made.
+	Reserve ByteSize
+	// Mode is that of the directories of a tree: 0755, 0750 or 0700.
+	Mode fs.FileMode
 }
 
 // A RowsSink is a table of a database.

@@ -93,7 +93,7 @@ func encodeTimings(e *fencepost.Encoder, t fencepost.Timings) {
 }
 
 // encode appends: the kind, mount, and the lists include, exclude and require;
-// then of a directory path and keep; of rows the database's identity, table,
+// then of a directory path, keep, grace, most, reserve and mode; of rows the database's identity, table,
 // max_row and text; of a program the fields of its plan.
 func (k Sink) encode(e *fencepost.Encoder) {
 	e.Text(string(k.Kind)).Text(k.Mount)
@@ -105,7 +105,8 @@ func (k Sink) encode(e *fencepost.Encoder) {
 	}
 	switch {
 	case k.Directory != nil:
-		e.Text(k.Directory.Path).Int(int64(k.Directory.Keep))
+		d := k.Directory
+		e.Text(d.Path).Int(int64(d.Keep)).Int(int64(d.Grace)).Int(int64(d.Most)).Int(int64(d.Reserve)).Int(int64(d.Mode))
 	case k.Rows != nil:
 		e.Text(k.Rows.Database.identity()).Text(k.Rows.Table).Int(int64(k.Rows.MaxRow)).Bool(k.Rows.Text)
 	case k.Program != nil:

@@ -16,7 +16,7 @@ import (
 func golden() map[string]string {
 	return map[string]string{
 		"courses":  "1f22e79cb1adb53c05eba5398b6680294c2e162a242c03c74bd4a125940be41e",
-		"handbook": "399f9b134597ceea8f435d1efbf26f4a724ad5667c166707692a74824de9d2cb",
+		"handbook": "4fc9e2bd95d416c13ec7d554e76ea0e6231da7725bdd035d12d81ed043c66132",
 		"publish":  "4aad3e79126195d68be1e94ffd7eb870820eda1d235afaa66ba6cb99d85f4fe8",
 	}
 }
@@ -69,12 +69,12 @@ func digestEdits() map[string]map[string][2]string {
 		"app": {"{id: 1, installation: 2,", "{id: 3, installation: 2,"}, "installation": {"installation: 2", "installation: 3"},
 		"key": {"app.pem", "app2.pem"}, "token": {"{app: {id: 1, installation: 2, key: file:secrets/app.pem}}", "{token: env:T}"},
 		"user name": {"{app: {id: 1, installation: 2, key: file:secrets/app.pem}}", "{token: env:T, username: me}"},
-		"anonymous": {"{app: {id: 1, installation: 2, key: file:secrets/app.pem}}", "{anonymous: true}"},
 		"http":      after(ref, "allow_http: true"), "private": after(ref, "allow_private: true"),
 		"symlinks": after(ref, "content: {symlinks: inside}"), "gitlinks": after(ref, "content: {gitlinks: skip}"), "names": after(ref, "content: {names: posix}"),
 		"run failed": after(ref, "alerts: {run_failed: ignore}"), "run partial": after(ref, "alerts: {run_partial: ignore}"),
 		"enabled": after(ref, "enabled: false"),
-		"path":    {"path: /srv/handbook", "path: /srv/manual"}, "keep": {"kind: directory", "kind: directory, keep: 5"}, "mount": {"kind: directory", "kind: directory, mount: x"},
+		"path":    {"path: /srv/handbook", "path: /srv/manual"}, "keep": {"kind: directory", "kind: directory, keep: 5"}, "grace": {"kind: directory", "kind: directory, grace: 2m"}, "most": {"kind: directory", "kind: directory, most: 65"},
+		"reserve": {"kind: directory", "kind: directory, reserve: 1GiB"}, "readers": {"kind: directory", "kind: directory, readers: group"}, "mount": {"kind: directory", "kind: directory, mount: x"},
 		"include": {"docs/**", "doc/**"}, "exclude": {"kind: directory", "kind: directory, exclude: [x]"}, "require": {"kind: directory", "kind: directory, require: [x]"},
 	}
 	for field, value := range map[string]string{
@@ -100,7 +100,7 @@ func digestEdits() map[string]map[string][2]string {
 			"file": {"database: env:ROWS", "database: /srv/rows.db"}, "URL": {"database: env:ROWS", `database: "postgres://a.example.org/x"`}, "another URL": {"database: env:ROWS", `database: "postgres://a.example.org/y"`},
 		},
 		"publish": {
-			"host": {"https://cdn.", "https://cdn2."}, "fewer hosts": {`, "https://cdn.example.org"`, ""}, "action": {"publish.git", "other.git"}, "commit": {"commit: 1", "commit: 2"},
+			"anonymous": {"{anonymous: true}", "{token: env:T}"}, "host": {"https://cdn.", "https://cdn2."}, "fewer hosts": {`, "https://cdn.example.org"`, ""}, "action": {"publish.git", "other.git"}, "commit": {"commit: 1", "commit: 2"},
 			"credential": {"567890}", "567890, credential: {token: env:A}}"}, "program": {"bin/publish", "bin/other"}, "sha256": {"fe\n", "fd\n"},
 			"wall": after(plan, "    wall: 80s"), "cpu": after(plan, "    cpu: 61s"), "memory": after(plan, "    memory: 511MiB"), "processes": after(plan, "    processes: 65"),
 			"open files": after(plan, "    open_files: 9"), "file size": after(plan, "    file_size: 3MiB"), "scratch": after(plan, "    scratch: 64MiB"),
@@ -144,7 +144,7 @@ func TestSourceDigestCoversEveryFieldOfAPolicy(t *testing.T) {
 func TestDigestsKnowEveryField(t *testing.T) {
 	t.Parallel()
 	for typ, want := range map[reflect.Type]int{
-		reflect.TypeFor[Source](): 26, reflect.TypeFor[Sink](): 8, reflect.TypeFor[DirectorySink](): 2, reflect.TypeFor[RowsSink](): 4,
+		reflect.TypeFor[Source](): 26, reflect.TypeFor[Sink](): 8, reflect.TypeFor[DirectorySink](): 6, reflect.TypeFor[RowsSink](): 4,
 		reflect.TypeFor[SourceCredential](): 3, reflect.TypeFor[AlertPolicy](): 2, reflect.TypeFor[Sender](): 2,
 		reflect.TypeFor[Fetch](): 19, reflect.TypeFor[fencepost.Timings](): 12, reflect.TypeFor[Plan](): 5, reflect.TypeFor[PlanLimits](): 9,
 		reflect.TypeFor[Action](): 3, reflect.TypeFor[Repository](): 4, reflect.TypeFor[Content](): 3,

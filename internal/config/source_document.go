@@ -170,11 +170,12 @@ type sinkSection struct {
 	// symbolic link. rows: a table with a row for each file. program: a pinned
 	// program that gets the checkout.
 	Kind string `yaml:"kind" need:"required" example:"directory" oneof:"directory rows program"`
-	// Mount is the path in the sink below which the content stands, such as
-	// handbook. Without it, it stands at the top. Not of a program.
-	Mount mountPath `yaml:"mount" example:"handbook"`
-	// Include names the content by patterns of paths in the repository.
-	// Without it, it is all of it.
+	// Mount is the directory of the repository whose content is served, as if
+	// it were the top. Without it, that is the whole repository. Not of a
+	// program, which gets the tree as it is.
+	Mount mountPath `yaml:"mount" example:"site/public"`
+	// Include names the content by patterns of paths from the top of the
+	// repository. Without it, it is all of it.
 	Include []globText `yaml:"include" least:"1" most:"64" example:"[\"docs/**\"]"`
 	// Exclude takes paths out of it.
 	Exclude []globText `yaml:"exclude" least:"1" most:"64" example:"[\"**/*.draft.md\"]"`
@@ -185,9 +186,21 @@ type sinkSection struct {
 	// beside it. Nothing else may be there, and it is in no data directory and
 	// no other sink.
 	Path filePath `yaml:"path" example:"/srv/handbook"`
-	// Keep is how many earlier trees a directory keeps beside the one that is
-	// served.
-	Keep int `yaml:"keep" default:"2" min:"0" max:"100"`
+	// Keep is how many trees of a directory stay, the one that is served
+	// included.
+	Keep int `yaml:"keep" default:"3" min:"1" max:"1000"`
+	// Grace is how long a tree stays at least after another took its place, so
+	// that whoever reads in it can end.
+	Grace time.Duration `yaml:"grace" default:"1m" min:"10ms" max:"24h"`
+	// Most is how many trees there may be, more than keep: with so many too
+	// young to go, no further one is taken.
+	Most int `yaml:"most" default:"64" min:"2" max:"10000"`
+	// Reserve is what must be free on the file system before a checkout is
+	// made there.
+	Reserve ByteSize `yaml:"reserve" default:"256MiB" min:"1B" max:"16TiB"`
+	// Readers says who may read a directory: all users of the machine, those
+	// of its group, or its owner alone.
+	Readers string `yaml:"readers" default:"all" oneof:"all group owner"`
 	// Database is that of the rows: the path of a SQLite file, a PostgreSQL
 	// URL, or a reference to one. It is not the one that Fencepost keeps its
 	// own state in.

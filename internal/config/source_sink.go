@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,7 +48,7 @@ func (v *validator) sink(path string, section sinkSection, s Source) Sink {
 // probably meant to have one.
 func (v *validator) kindFields(path string, kind SinkKind) {
 	of := map[SinkKind][]string{
-		SinkDirectory: {"path", "keep"},
+		SinkDirectory: {"path", "keep", "grace", "most", "reserve", "readers"},
 		SinkRows:      {"database", "table", "max_row", "text"},
 		SinkProgram:   {"plan"},
 	}
@@ -79,7 +80,13 @@ func (v *validator) patterns(path string, patterns []globText) []string {
 
 func (v *validator) directory(path string, section sinkSection) *DirectorySink {
 	at := path + ".path"
-	d := &DirectorySink{Path: v.absolute(section.Path), Keep: section.Keep}
+	d := &DirectorySink{
+		Path: v.absolute(section.Path), Keep: section.Keep, Grace: section.Grace, Most: section.Most, Reserve: section.Reserve,
+		Mode: map[string]fs.FileMode{"all": 0o755, "group": 0o750, "owner": 0o700}[section.Readers],
+	}
+	if at := path + ".most"; d.Most <= d.Keep && !v.faulty(at) && !v.faulty(path+".keep") {
+		v.refuse(at, "must be more than keep (%d), is %d", d.Keep, d.Most)
+	}
 	switch {
 	case v.faulty(at):
 	case section.Path == "":
@@ -143,8 +150,9 @@ type sinks struct {
 }
 
 type sinkPlace struct {
-	// path is the file system's, with a separator at its end; section the
-	// configuration's, field what in it says so.
+	// path is the file system's, with a separator at its end, that of a
+	// directory's link or of the trees beside it; section the configuration's,
+	// field what in it says so.
 	path, section, field string
 	directory            bool
 }
@@ -155,7 +163,10 @@ func newSinks(v *validator) *sinks { return &sinks{v: v, tables: map[string]stri
 func (s *sinks) add(section string, sink Sink) {
 	switch {
 	case sink.Directory != nil && sink.Directory.Path != "":
-		s.places = append(s.places, sinkPlace{sink.Directory.Path + string(filepath.Separator), section, ".path", true})
+		parent, name := filepath.Split(sink.Directory.Path)
+		for _, place := range []string{sink.Directory.Path, filepath.Join(parent, "."+name+".fencepost")} {
+			s.places = append(s.places, sinkPlace{place + string(filepath.Separator), section, ".path", true})
+		}
 	case sink.Rows != nil && !sink.Rows.Database.IsZero() && sink.Rows.Table != "":
 		if file := sink.Rows.Database.File(); file != "" {
 			s.places = append(s.places, sinkPlace{file + string(filepath.Separator), section, ".database", false})
@@ -174,6 +185,7 @@ func (s *sinks) apart() {
 		switch inside := top.path != "" && strings.HasPrefix(p.path, top.path); {
 		case !inside:
 			top = p
+		case p.section == top.section || s.v.faulty(p.section+p.field):
 		case p.path == top.path && p.directory == top.directory && !p.directory:
 			// One database may hold the tables of many.
 		case p.path == top.path:

@@ -140,8 +140,10 @@ func TestParseReadsTheSourceOfTheDesign(t *testing.T) {
 		Content:    Content{Symlinks: "refuse", Gitlinks: "refuse", Names: "portable"},
 		Timings:    fencepost.DefaultTimings,
 		Alerts:     AlertPolicy{RunFailed: true, RunPartial: true},
-		Sink:       Sink{Kind: SinkDirectory, Include: []string{"docs/**"}, Directory: &DirectorySink{Path: "/srv/handbook", Keep: 2}},
-		Enabled:    true,
+		Sink: Sink{Kind: SinkDirectory, Include: []string{"docs/**"}, Directory: &DirectorySink{
+			Path: "/srv/handbook", Keep: 3, Grace: time.Minute, Most: 64, Reserve: 256 * MiB, Mode: 0o755,
+		}},
+		Enabled: true,
 	})
 	if f := all[0].Fetch; f.Total != time.Minute || f.Wire != 256*MiB || f.Redirects != 0 {
 		t.Errorf("budgets = %+v, want the configuration's", f)
@@ -204,6 +206,13 @@ func TestParseReadsEverySinkAndProvider(t *testing.T) {
 	}
 }
 
+func TestAnonymousContradictsAPrivateRepository(t *testing.T) {
+	t.Parallel()
+	text := edit(t, sourced+programSource, "visibility: public", "visibility: private")
+	_, err := Parse("f.yaml", []byte(text))
+	wantFaults(t, err, []string{"f.yaml:28:18: sources.publish.credential.anonymous: contradicts repository.visibility"})
+}
+
 // sourceLine puts lines in the place of one line of sourced.
 func sourceLine(t testing.TB, old, lines string) string {
 	t.Helper()
@@ -263,7 +272,8 @@ func TestParseNamesEachFaultOfASource(t *testing.T) {
 		{"empty credential", credential, "    credential: {}\n", []string{"f.yaml:15:5: sources.handbook.credential: names none: give app or token, or spell out anonymous: true"}},
 		{"anonymous false", credential, "    credential: {anonymous: false}\n", []string{"sources.handbook.credential: names none"}},
 		{"two credentials", credential, "    credential: {anonymous: true, token: env:T}\n", []string{"sources.handbook.credential: must be one of app, token and anonymous, has 2 of them"}},
-		{"user name alone", credential, "    credential: {anonymous: true, username: me}\n", []string{"f.yaml:15:35: sources.handbook.credential.username: has no meaning without token"}},
+		{"user name alone", credential, "    credential: {app: {id: 1, installation: 2, key: env:K}, username: me}\n", []string{"f.yaml:15:61: sources.handbook.credential.username: has no meaning without token"}},
+		{"anonymous on github", credential, "    credential: {anonymous: true}\n", []string{"f.yaml:15:18: sources.handbook.credential.anonymous: is not enough for github, which answers 60 anonymous requests an hour"}},
 		{"token in the place of its reference", credential, "    credential: {token: ghp_0123456789}\n", []string{"sources.handbook.credential.token: must be a secret reference"}},
 		{"no sink", sinkLine, "", []string{"f.yaml:7:3: sources.handbook.sink: missing"}},
 		{"unknown kind", sinkLine, "    sink: {kind: bucket}\n", []string{"f.yaml:16:12: sources.handbook.sink.kind: must be one of directory, rows, program"}},
@@ -283,15 +293,17 @@ func TestParseNamesEachFaultOfASource(t *testing.T) {
 		{"program without a plan", sinkLine, "    sink: {kind: program}\n", []string{"f.yaml:16:5: sources.handbook.sink.plan: missing: add the program"}},
 		{"program with a mount", sinkLine, "    sink: {kind: program, mount: x, plan: {action: {url: \"https://a.example/a\", commit: 1234567890123456789012345678901234567890}, program: p, sha256: 00000000000000000000000000000000000000000000000000000000000000fe, wall: 2m}}\n    timings: {sink: 100s}\n",
 			[]string{"sources.handbook.sink.mount: has no meaning for kind program", "sources.handbook.sink.plan.wall: must be at most timings.sink (1m40s), is 2m"}},
-		{"mount that leaves the sink", sinkLine, "    sink: {kind: directory, path: /srv/x, mount: ../y}\n", []string{"sources.handbook.sink.mount: must be a plain path inside the sink"}},
-		{"absolute mount", sinkLine, "    sink: {kind: directory, path: /srv/x, mount: /y}\n", []string{"sources.handbook.sink.mount: must be a plain path inside the sink"}},
+		{"mount that leaves the sink", sinkLine, "    sink: {kind: directory, path: /srv/x, mount: ../y}\n", []string{"sources.handbook.sink.mount: must be a directory of the repository"}},
+		{"absolute mount", sinkLine, "    sink: {kind: directory, path: /srv/x, mount: /y}\n", []string{"sources.handbook.sink.mount: must be a directory of the repository"}},
 		{"pattern that leaves the repository", sinkLine, "    sink: {kind: directory, path: /srv/x, include: [\"../**\"]}\n", []string{"f.yaml:16:53: sources.handbook.sink.include[0]: must be a pattern of paths"}},
 		{"pattern with brackets", sinkLine, "    sink: {kind: directory, path: /srv/x, include: [\"[a-z].md\"]}\n", []string{"sources.handbook.sink.include[0]: must be a pattern of paths"}},
 		{"** within a part", sinkLine, "    sink: {kind: directory, path: /srv/x, require: [\"docs/**.md\"]}\n", []string{"sources.handbook.sink.require[0]: must be a pattern of paths"}},
 		{"pattern twice", sinkLine, "    sink: {kind: directory, path: /srv/x, include: [a, a]}\n", []string{"sources.handbook.sink.include[1]: is listed already"}},
 		{"all taken out", sinkLine, "    sink: {kind: directory, path: /srv/x, exclude: [\"**\"]}\n", []string{"sources.handbook.sink.exclude[0]: takes out all that include names"}},
 		{"in and out", sinkLine, "    sink: {kind: directory, path: /srv/x, include: [a], exclude: [b, a]}\n", []string{"sources.handbook.sink.exclude[1]: takes out all that include names"}},
-		{"trees to keep", sinkLine, "    sink: {kind: directory, path: /srv/x, keep: 101}\n", []string{"sources.handbook.sink.keep: must be 0 to 100, is 101"}},
+		{"no tree to keep", sinkLine, "    sink: {kind: directory, path: /srv/x, keep: 0}\n", []string{"sources.handbook.sink.keep: must be 1 to 1000, is 0"}},
+		{"more to keep than there may be", sinkLine, "    sink: {kind: directory, path: /srv/x, keep: 64}\n", []string{"sources.handbook.sink.most: must be more than keep (64), is 64"}},
+		{"unknown readers", sinkLine, "    sink: {kind: directory, path: /srv/x, readers: \"0755\"}\n", []string{"sources.handbook.sink.readers: must be one of all, group, owner"}},
 		{"budget over the checkout", "ref: refs/heads/main", "    ref: refs/heads/main\n    fetch: {total: 61s}\n", []string{"f.yaml:13:13: sources.handbook.fetch.total: must be at most timings.checkout (1m0s), is 1m1s"}},
 		{"budget against the configuration's", "ref: refs/heads/main", "    ref: refs/heads/main\n    fetch: {inflated: 99MiB}\n", []string{"f.yaml:13:13: sources.handbook.fetch.inflated: must be at least fetch.file (100MiB), is 99MiB"}},
 		{"silence that breaks the promise", "ref: refs/heads/main", "    ref: refs/heads/main\n    alerts: {run_failed: ignore}\n    timings: {attempts: 2, alert_after: 14m}\n",

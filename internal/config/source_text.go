@@ -15,7 +15,7 @@ var (
 	uuidPattern    = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 	accountPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}(\[bot\])?$`)
 	tablePattern   = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
-	mountPattern   = regexp.MustCompile(`^[^/\\:*?"<>|]+(/[^/\\:*?"<>|]+)*$`)
+	mountPattern   = regexp.MustCompile(`^[^/\\]+(/[^/\\]+)*$`)
 )
 
 // sourceID is a source's UUID.
@@ -65,25 +65,21 @@ func (n *tableName) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// mountPath is a path inside a sink.
+// mountPath is a directory of a repository.
 type mountPath string
 
 func (*mountPath) describe() leaf {
-	return leaf{"a plain path inside the sink, such as handbook or site/handbook", mountPattern}
+	return leaf{"a directory of the repository, such as site/public", mountPattern}
 }
 
 func (m *mountPath) UnmarshalText(text []byte) error {
 	s := string(text)
-	if err := setText(m, m.describe(), 255, text); err != nil {
+	if err := setText(m, m.describe(), 1024, text); err != nil {
 		return err
 	}
-	for part := range strings.SplitSeq(s, "/") {
-		// A leading dot is how temporary things are called.
-		if path.Clean(s) != s || strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".") || strings.HasSuffix(part, " ") ||
-			strings.ContainsFunc(part, unicode.IsControl) {
-			*m = ""
-			return errors.New("must be " + m.describe().what + "; no part begins or ends with a dot")
-		}
+	if path.Clean(s) != s || s == "." || s == ".." || strings.HasPrefix(s, "../") || strings.ContainsFunc(s, unicode.IsControl) {
+		*m = ""
+		return errors.New("must be " + m.describe().what + ", without . or .. parts")
 	}
 	return nil
 }

@@ -41,7 +41,6 @@ func (v *validator) sources(doc *document) {
 		v.cfg.Sources = append(v.cfg.Sources, s)
 	}
 	sinks.apart()
-	v.anonymousBudget()
 }
 
 // source turns one section into a policy. What it returns is whole only if
@@ -183,6 +182,10 @@ func (v *validator) credential(path string, c sourceCredentialSection, s Source)
 		v.refuse(path+".username", "has no meaning without token; take it out")
 	case c.App != nil && s.Provider != GitHub && s.Provider != "":
 		v.refuse(path+".app", "has no meaning for %s; use token", s.Provider)
+	case c.Anonymous && s.Provider == GitHub:
+		// Unauthenticated, its API answers 60 requests an hour to one address,
+		// conditional ones included.
+		v.refuse(path+".anonymous", "is not enough for github, which answers 60 anonymous requests an hour; give app or token")
 	case c.Anonymous && s.Visibility == Private:
 		v.refuse(path+".anonymous", "contradicts repository.visibility: a private repository can't be read without a credential")
 	}
@@ -193,27 +196,6 @@ func (v *validator) credential(path string, c sourceCredentialSection, s Source)
 		return SourceCredential{Basic: Credential{Username: c.Username, Token: v.use(path+".token", c.Token, asToken, "")}}
 	}
 	return SourceCredential{Anonymous: c.Anonymous}
-}
-
-// anonymousPerHour is what GitHub answers to one address without a credential,
-// conditional requests included.
-const anonymousPerHour = 60
-
-// anonymousBudget warns of more anonymous sources than GitHub answers.
-func (v *validator) anonymousBudget() {
-	n, perHour := 0, 0.0
-	last := ""
-	for _, s := range v.cfg.Sources {
-		if s.Enabled && s.Credential.Anonymous && s.API.String() == gitHubAPI {
-			n++
-			perHour += 3600 / s.Timings.Reconcile.Seconds()
-			last = "sources." + string(s.Route) + ".credential"
-		}
-	}
-	if perHour >= anonymousPerHour {
-		v.warn(last, "is the last of %d that ask api.github.com without a credential, %.0f times an hour together; it answers %d: give them one, or a longer timings.reconcile",
-			n, perHour, anonymousPerHour)
-	}
 }
 
 // sourceFetch is the configuration's budgets with the source's own.

@@ -5,78 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/fencepost/fencepost"
 )
-
-func TestMatchPath(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		pattern, name string
-		want          bool
-	}{
-		{"a.md", "a.md", true},
-		{"a.md", "x/a.md", false},
-		{"*.md", "a.md", true},
-		{"*.md", "x/a.md", false},
-		{"**", "a", true},
-		{"**", "a/b/c", true},
-		{"**/*.md", "a.md", true},
-		{"**/*.md", "x/y/a.md", true},
-		{"**/*.md", "x/y/a.txt", false},
-		{"docs/**", "docs/a/b", true},
-		{"docs/**", "docs", true},
-		{"docs/**", "docs2/a", false},
-		{"docs/*", "docs/a", true},
-		{"docs/*", "docs/a/b", false},
-		{"a/**/b", "a/b", true},
-		{"a/**/b", "a/x/y/b", true},
-		{"a/**/b", "a/x/y/c", false},
-		{"**/x/**/y", "x/y", true},
-		{"**/x/**/y", "a/x/x/b/y", true},
-		{"?.md", "é.md", true},
-		{"?.md", "ab.md", false},
-		{"a?c", "a/c", false},
-		{"a-b", "a-b", true},
-		{"^a", "a", false},
-	}
-	for _, tt := range tests {
-		if got := MatchPath(tt.pattern, tt.name); got != tt.want {
-			t.Errorf("MatchPath(%q, %q) = %v, want %v", tt.pattern, tt.name, got, tt.want)
-		}
-	}
-}
-
-// TestMatchPathIsCheap: the worst pattern on the longest path of a budget.
-func TestMatchPathIsCheap(t *testing.T) {
-	t.Parallel()
-	name := strings.Repeat("a/", 63) + "b"
-	if MatchPath("**/a/**/a/**/a/**/c", name) {
-		t.Error("it names what it doesn't")
-	}
-	if !MatchPath("**/a/**/a/**/a/**/b", name) {
-		t.Error("it doesn't name what it does")
-	}
-}
-
-// TestLegalPatternsAreAlwaysUnderstood: what the file may hold never makes
-// matching fail, so that no path is left out for a reason that nobody sees.
-func TestLegalPatternsAreAlwaysUnderstood(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringMatching(`[a-c*?\[\]\\/.{}!^-]{1,12}`).Draw(t, "pattern")
-		var g globText
-		if g.UnmarshalText([]byte(text)) != nil {
-			return
-		}
-		// Its own text without wildcards is a path that it names.
-		name := strings.NewReplacer("**", "x/y", "*", "x", "?", "x").Replace(text)
-		if !MatchPath(string(g), name) {
-			t.Fatalf("%q does not name %q", g, name)
-		}
-	})
-}
 
 func TestDatabaseTexts(t *testing.T) {
 	t.Parallel()
