@@ -63,10 +63,6 @@ func TestWhatEndsAnObservation(t *testing.T) {
 		})
 		return err
 	}
-	inject := func(f forgesim.Fault) change {
-		return func(b *bench) error { b.forge.Inject(f); return nil }
-	}
-	all := func(on string, e forgesim.Effect) change { return inject(forgesim.Fault{On: on, Times: -1, Effect: e}) }
 	for _, tc := range []struct {
 		name    string
 		options []option
@@ -106,17 +102,6 @@ func TestWhatEndsAnObservation(t *testing.T) {
 		{"taken out of the installation", nil, func(b *bench) error { b.inst.Remove(b.repo); return nil }, fencepost.ReasonCommitGone, fencepost.ReasonCommitGone},
 
 		{"down", nil, func(b *bench) error { b.forge.SetDown(true); return nil }, fencepost.ReasonAcquisition, fencepost.ReasonProvider},
-		{"API down", nil, all(getRepository, forgesim.DropRequest{}), fencepost.ReasonProvider, ""},
-		{"API fails", nil, all(getRepository, forgesim.Fail{Code: 503}), fencepost.ReasonProvider, ""},
-		{"API answers nonsense", nil, all(getRepository, forgesim.Garble{}), "", fencepost.ReasonProvider},
-		{"API limits", nil, all(getRepository, forgesim.SecondaryLimit{RetryAfter: time.Minute}), fencepost.ReasonRateLimited, ""},
-		{"API redirects elsewhere", nil, all(getRepository, forgesim.Redirect{Location: "http://elsewhere.invalid/"}), fencepost.ReasonIdentity, ""},
-		{"git fails", nil, all(forgesim.GitFetch, forgesim.Fail{Code: 502}), fencepost.ReasonAcquisition, ""},
-		{"git limits", nil, all(forgesim.GitFetch, forgesim.Fail{Code: 429, RetryAfter: time.Minute}), fencepost.ReasonRateLimited, ""},
-		{"git breaks off", nil, all(forgesim.GitFetch, forgesim.Truncate{Bytes: 20}), fencepost.ReasonAcquisition, ""},
-		{"git redirects", nil, all(forgesim.GitFetch, forgesim.Redirect{Code: 301, Location: "http://elsewhere.invalid/x.git/git-upload-pack"}), fencepost.ReasonAcquisition, ""},
-		{"git refuses a credential that is good", nil, all(forgesim.GitFetch, forgesim.Fail{Code: 403}), fencepost.ReasonCredential, ""},
-		{"git hides a repository that is there", nil, all(forgesim.GitFetch, forgesim.Fail{Code: 404}), fencepost.ReasonCredential, ""},
 	} {
 		for known, want := range map[string]fencepost.Reason{"seen before": tc.want, "never seen": tc.fresh} {
 			if want == "" {
@@ -138,6 +123,41 @@ func TestWhatEndsAnObservation(t *testing.T) {
 				b.wantNobodyElseAsked(before)
 			})
 		}
+	}
+}
+
+func TestWhatFailsAnObservation(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, tc := range []struct {
+		name   string
+		on     string
+		effect forgesim.Effect
+		want   fencepost.Reason
+	}{
+		{"API down", getRepository, forgesim.DropRequest{}, fencepost.ReasonProvider},
+		{"API fails", getRepository, forgesim.Fail{Code: 503}, fencepost.ReasonProvider},
+		{"API answers nonsense", getRepository, forgesim.Garble{}, fencepost.ReasonProvider},
+		{"API limits", getRepository, forgesim.SecondaryLimit{RetryAfter: time.Minute}, fencepost.ReasonRateLimited},
+		{"API redirects elsewhere", getRepository, forgesim.Redirect{Location: "http://elsewhere.invalid/"}, fencepost.ReasonIdentity},
+		{"git fails", forgesim.GitFetch, forgesim.Fail{Code: 502}, fencepost.ReasonAcquisition},
+		{"git limits", forgesim.GitFetch, forgesim.Fail{Code: 429, RetryAfter: time.Minute}, fencepost.ReasonRateLimited},
+		{"git breaks off", forgesim.GitFetch, forgesim.Truncate{Bytes: 20}, fencepost.ReasonAcquisition},
+		{"git redirects", forgesim.GitFetch, forgesim.Redirect{Code: 301, Location: "http://elsewhere.invalid/x.git/git-upload-pack"}, fencepost.ReasonAcquisition},
+		{"git refuses a credential that is good", forgesim.GitFetch, forgesim.Fail{Code: 403}, fencepost.ReasonCredential},
+		{"git hides a repository that is there", forgesim.GitFetch, forgesim.Fail{Code: 404}, fencepost.ReasonCredential},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b.push(forgesim.Push{}) // so that the answer is another one
+			fault := b.forge.Inject(forgesim.Fault{On: tc.on, Times: -1, Effect: tc.effect})
+			before := len(b.forge.Journal())
+			_, err := b.remote.Observe(t.Context())
+			wantReason(t, err, tc.want)
+			b.wantNobodyElseAsked(before)
+			fault.End()
+			b.now.advance(time.Hour)
+			b.observe()
+		})
 	}
 }
 
@@ -290,4 +310,22 @@ func TestConfigurationsThatAreNone(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhoReadsAsNobodySaysSo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.repo.SetPublic(true)
+	b.config.Anonymous = true
+	if _, err := remote.New(b.config); !errors.Is(err, fencepost.ErrZeroValue) {
+		t.Errorf("anonymous with a credential: %v, want ErrZeroValue", err)
+	}
+	b.config.Credential, b.config.Repository.Visibility = nil, remote.Public
+	b.remote = b.make(b.config)
+	if o := b.observe(); o.Head != b.head() {
+		t.Errorf("observed %v, want %v", o.Head, b.head())
+	}
+	b.config.Repository.Visibility = remote.AnyVisibility
+	b.remote = b.make(b.config)
+	b.observe()
 }
