@@ -94,8 +94,8 @@ func (m Main) tellStep(s trial.Step, asJSON bool) {
 
 func (m Main) tellSummary(s trial.Summary) {
 	if s.OK {
-		fmt.Fprintf(m.Out, "\n%d deliveries, %d runs, %d Check Runs; %d replay recognised, %d forgery refused, %d kills survived; %d bytes fetched; %s\n",
-			s.Deliveries, s.Runs, s.CheckRuns, s.Replays, s.ForgedRefused, s.Kills, s.BytesFetched, s.Took.Round(10*time.Millisecond))
+		fmt.Fprintf(m.Out, "\n%d deliveries, %d runs, %d Check Runs; %d replay recognised, %d forgery refused, %d kills survived; %d syncs of a source; %d bytes fetched; %s\n",
+			s.Deliveries, s.Runs, s.CheckRuns, s.Replays, s.ForgedRefused, s.Kills, s.SourceRuns, s.BytesFetched, s.Took.Round(10*time.Millisecond))
 	}
 	if s.Kept != "" {
 		fmt.Fprintf(m.Out, "kept in %s: fencepost.yaml, serve.log, data/; look with `fencepost deliveries list --config %[1]s/fencepost.yaml`\n", s.Kept)

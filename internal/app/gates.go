@@ -64,7 +64,6 @@ func (a *App) client(known map[string]*github.Client, g config.Gate) (*github.Cl
 	if c, ok := known[id]; ok {
 		return c, nil
 	}
-	p := a.Config.Provider
 	key := g.App.Key
 	c, err := github.NewClient(github.ClientConfig{
 		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now,
@@ -73,11 +72,7 @@ func (a *App) client(known map[string]*github.Client, g config.Gate) (*github.Cl
 			ID: g.App.ID, Installation: g.App.Installation,
 			Key: func(context.Context) (fencepost.Secret, error) { return key.Resolve(a.LookupEnv) },
 		},
-		Limits: github.Limits{
-			RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages,
-			NotYetVisible: p.NotYetVisible, MaxRateLimitWait: orNegative(p.MaxRateLimitWait),
-			WriteInterval: orNegative(p.WriteInterval),
-		},
+		Limits: a.githubLimits(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gates.%s: %w", g.Route, err)
@@ -85,6 +80,15 @@ func (a *App) client(known map[string]*github.Client, g config.Gate) (*github.Cl
 	a.opened(func() error { c.Close(); return nil })
 	known[id] = c
 	return c, nil
+}
+
+func (a *App) githubLimits() github.Limits {
+	p := a.Config.Provider
+	return github.Limits{
+		RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages,
+		NotYetVisible: p.NotYetVisible, MaxRateLimitWait: orNegative(p.MaxRateLimitWait),
+		WriteInterval: orNegative(p.WriteInterval),
+	}
 }
 
 // orNegative says "none" where zero would say "default".
@@ -252,6 +256,12 @@ func (a *App) openIngress() error {
 			},
 		}
 	}
+	if a.sourcing != nil {
+		for _, r := range a.sourcing.routes {
+			sets[r.config.Route] = r.config.Trust
+			routes = append(routes, a.pushRoute(r))
+		}
+	}
 	table, err := ingress.NewTable(a.decoy, routes...)
 	if err != nil {
 		return err
@@ -271,7 +281,12 @@ func (a *App) openIngress() error {
 }
 
 func (a *App) openOps() {
+	var sources ops.Sources
+	if a.sourcing != nil {
+		sources = a
+	}
 	a.ops = ops.New(ops.Options{
+		Sources: sources,
 		Metrics: a.metrics, Health: ops.NewHealth(ops.HealthOptions{Now: a.Now}, a.checks()...),
 		Deliveries: a, Gates: a, Alerts: a, Artifacts: evidence{a.artifacts}, Figures: a,
 		Build: a.Build, Now: a.Now, Log: a.Log,

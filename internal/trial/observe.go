@@ -104,6 +104,9 @@ func facts(e receipt.Event) string {
 // count fills the summary from what the forge and the receipts say.
 func (t *trial) count(ctx context.Context) error {
 	for _, d := range t.Forge.Deliveries() {
+		if d.Event != "pull_request" {
+			continue
+		}
 		if a, err := world.ReadAnswer(d.ResponseBody); err == nil && a.Outcome == "accepted" {
 			t.summary.Deliveries++
 		}
@@ -125,6 +128,9 @@ func (t *trial) count(ctx context.Context) error {
 	if want := len(t.Repository.PullRequests()); t.summary.CheckRuns != want || t.summary.Deliveries != want || t.summary.Runs != want {
 		return fmt.Errorf("%w: %d requests made %d deliveries, %d runs and %d Check Runs, want %d of each",
 			ErrStory, want, t.summary.Deliveries, t.summary.Runs, t.summary.CheckRuns, want)
+	}
+	if err := t.countSource(ctx); err != nil {
+		return err
 	}
 	t.summary.OK = true
 	return nil

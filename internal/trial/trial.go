@@ -32,7 +32,8 @@ type Config struct {
 
 // A Step is one part of the story.
 type Step struct {
-	// Name is one word: forge, serve, gate, replay, forged, block, crash.
+	// Name is one word: forge, serve, gate, replay, forged, block, crash,
+	// source, burst, missed, outage.
 	Name string `json:"step"`
 	// OK is false for the step that failed, the last one.
 	OK bool `json:"ok"`
@@ -54,6 +55,8 @@ type Summary struct {
 	// Runs are executions of the check, CheckRuns what the forge shows.
 	Runs      int `json:"runs"`
 	CheckRuns int `json:"check_runs"`
+	// SourceRuns are runs of the source that ended complete.
+	SourceRuns int `json:"source_runs"`
 	// Kills are how often the controller was killed.
 	Kills int `json:"kills"`
 	// BytesFetched is what the Git server sent.
@@ -95,6 +98,10 @@ func Run(ctx context.Context, config Config) (_ Summary, err error) {
 		{"forged", t.forged},
 		{"block", t.block},
 		{"crash", t.crash},
+		{"source", t.source},
+		{"burst", t.burst},
+		{"missed", t.missed},
+		{"outage", t.outage},
 	} {
 		began := config.Now()
 		lines, err := step.do(ctx)
@@ -115,7 +122,7 @@ func Run(ctx context.Context, config Config) (_ Summary, err error) {
 func (t *trial) startForge(ctx context.Context) ([]string, error) {
 	w, err := world.New(ctx, world.Config{
 		Binary: t.config.Binary, Program: t.config.Program, Dir: t.config.Dir, Now: t.config.Now,
-		Repository: t.contents(),
+		Repository: t.contents(), Source: sourceConfig(),
 	})
 	if err != nil {
 		return nil, err

@@ -61,6 +61,8 @@ type Config struct {
 	// PrivateChecks keeps the check's repository private; the plan has a
 	// credential for it.
 	PrivateChecks bool
+	// Source, where set, makes a source beside the gate.
+	Source *SourceConfig
 	// YAML is appended to the configuration, for further sections.
 	YAML string
 	// Args are appended to `fencepost serve`.
@@ -74,7 +76,14 @@ type World struct {
 	Server     *forgesim.Server
 	Repository *forgesim.Repository
 	Checks     *forgesim.Repository
+	// Handbook is the source's repository, SourceHook its webhook, and
+	// SourceURL where that goes; with [Config.Source].
+	Handbook   *forgesim.Repository
+	SourceHook *forgesim.Hook
+	SourceURL  string
 	Controller *Controller
+	// sourceYAML and sourceToken are the source's section and credential.
+	sourceYAML, sourceToken string
 	// beside are further controllers over the same data directory.
 	beside []*Controller
 	// Secret signs webhooks. HookURL is where they go, OpsURL the root of the
@@ -125,6 +134,9 @@ func New(ctx context.Context, config Config) (_ *World, err error) {
 		return nil, err
 	}
 	w.Repository.AddRuleset(forgesim.RequireCheck(CheckName, w.Forge.App().ID()))
+	if w.sourceYAML, w.sourceToken, err = w.makeSource(ctx); err != nil {
+		return nil, fmt.Errorf("make the source: %w", err)
+	}
 	if err := w.configure(hook, ops, installation.ID()); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
@@ -254,7 +266,7 @@ gates:
       program: {{.Program}}
       sha256: "{{.World.SHA256}}"
       wall: {{.Wall}}
-{{.World.YAML}}`))
+{{.Source}}{{.World.YAML}}`))
 
 func (w *World) configure(hook, ops string, installation int64) error {
 	wall := w.Wall
@@ -264,7 +276,7 @@ func (w *World) configure(hook, ops string, installation int64) error {
 	var text bytes.Buffer
 	err := configuration.Execute(&text, map[string]any{
 		"World": w, "Listen": hook, "Ops": ops, "Installation": installation, "Wall": wall,
-		"Gate": Gate, "Anchor": Anchor, "Check": CheckName, "Program": Program,
+		"Source": w.sourceYAML, "Gate": Gate, "Anchor": Anchor, "Check": CheckName, "Program": Program,
 		"Commit": w.Checks.Ref("refs/heads/" + w.Checks.DefaultBranch()),
 	})
 	if err != nil {
@@ -282,6 +294,9 @@ func (w *World) configure(hook, ops string, installation int64) error {
 	}
 	if w.PrivateChecks {
 		files[filepath.Join(secrets, "checks")] = []byte(w.ChecksToken)
+	}
+	if w.Source != nil {
+		files[filepath.Join(secrets, SourceName)] = []byte(w.sourceToken)
 	}
 	for name, data := range files {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
