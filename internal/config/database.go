@@ -18,16 +18,17 @@ import (
 type Database struct {
 	// file is the path of a SQLite database.
 	file string
-	// ref refers to a PostgreSQL URL, url is one that was written out.
+	// ref refers to a PostgreSQL URL, url is one that was written out: behind a
+	// pointer, since printers stop at one to text, and comparisons don't.
 	ref SecretRef
-	url fencepost.Secret
+	url *string
 }
 
 // IsZero reports whether d is none.
 func (d Database) IsZero() bool { return d.file == "" && !d.IsPostgres() }
 
 // IsPostgres reports whether d is a PostgreSQL URL.
-func (d Database) IsPostgres() bool { return !d.ref.IsZero() || d.url.Len() > 0 }
+func (d Database) IsPostgres() bool { return !d.ref.IsZero() || d.url != nil }
 
 // File is the absolute path of the SQLite database; empty for none.
 func (d Database) File() string { return d.file }
@@ -37,7 +38,7 @@ func (d Database) File() string { return d.file }
 // reference and the mend, and holds nothing of the URL.
 func (d Database) URL(env Lookup) (fencepost.Secret, error) {
 	if d.ref.IsZero() {
-		return fencepost.NewSecret([]byte(string(d.url.Reveal()))), nil
+		return fencepost.NewSecret([]byte(d.literal())), nil
 	}
 	secret, err := d.ref.Resolve(env)
 	if err != nil {
@@ -50,12 +51,20 @@ func (d Database) URL(env Lookup) (fencepost.Secret, error) {
 	return secret, nil
 }
 
+// literal is the URL that was written out; empty for none.
+func (d Database) literal() string {
+	if d.url == nil {
+		return ""
+	}
+	return *d.url
+}
+
 // String is the path, the reference, or "[redacted]" for a URL. It is for the
 // operator who wrote it: a path doesn't belong in logs.
 func (d Database) String() string {
 	switch {
-	case d.url.Len() > 0:
-		return d.url.String()
+	case d.url != nil:
+		return fencepost.Secret{}.String()
 	case !d.ref.IsZero():
 		return d.ref.String()
 	}
@@ -89,7 +98,7 @@ func (d *databaseText) UnmarshalText(text []byte) error {
 		if err := checkPostgresURL(s); err != nil {
 			return err
 		}
-		d.url = fencepost.NewSecret([]byte(s))
+		d.url = &s
 		return nil
 	case strings.Contains(s, "://"), s == "", len(s) > 1024, strings.ContainsAny(s, "\x00\n\r?"):
 		return errors.New("must be " + d.describe().what)
@@ -138,8 +147,8 @@ func checkPostgresURL(text string) error {
 
 // hasPassword reports whether a URL that was written out holds a password.
 func (d Database) hasPassword() bool {
-	u, err := url.Parse(string(d.url.Reveal()))
-	if err != nil || d.url.Len() == 0 {
+	u, err := url.Parse(d.literal())
+	if err != nil || d.url == nil {
 		return false
 	}
 	_, has := u.User.Password()
@@ -158,8 +167,8 @@ func (d Database) resolved(dir string) Database {
 // alike are one database. It holds nothing that could be a secret.
 func (d Database) identity() string {
 	switch {
-	case d.url.Len() > 0:
-		return postgresIdentity(string(d.url.Reveal()))
+	case d.url != nil:
+		return postgresIdentity(d.literal())
 	case !d.ref.IsZero():
 		return d.ref.String()
 	}

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -77,9 +79,16 @@ func TestDatabaseNeverPrintsItsURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	printed := string(text)
+	var buried struct{ db Database }
+	buried.db = d.Database
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		printed += fmt.Sprintf(verb, d.Database) + fmt.Sprintf(verb, &d.Database) + fmt.Sprintf(verb, sink) + fmt.Sprintf(verb, *sink.Rows)
+		printed += fmt.Sprintf(verb, d.Database) + fmt.Sprintf(verb, &d.Database) + fmt.Sprintf(verb, sink) + fmt.Sprintf(verb, *sink.Rows) + fmt.Sprintf(verb, buried) + fmt.Sprintf(verb, &buried)
 	}
+	asJSON, err := json.Marshal([]any{d.Database, &d.Database, sink})
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed += string(asJSON)
 	if strings.Contains(printed, canary) || strings.Contains(printed, fmt.Sprintf("%x", canary)) {
 		t.Errorf("the password is printed: %s", printed)
 	}
@@ -91,5 +100,26 @@ func TestDatabaseNeverPrintsItsURL(t *testing.T) {
 	url.Zero()
 	if again, err := d.URL(nil); err != nil || again.Len() == 0 {
 		t.Errorf("URL again: %v, %d bytes", err, again.Len())
+	}
+}
+
+// TestReadingAgainGivesAnEqualConfiguration: a reload compares all but the
+// keys, so nothing in the value may be unequal to itself.
+func TestReadingAgainGivesAnEqualConfiguration(t *testing.T) {
+	t.Parallel()
+	text := edit(t, sourced+rowsSource+programSource, "data_dir: ./data", "data_dir: ./data\ndatabase: \"postgres://me:pw@db.example.org/fencepost\"")
+	text = edit(t, text, "database: env:ROWS", `database: "postgres://me:pw@db.example.org/rows"`)
+	read := func(text string) *Config {
+		c, err := Parse("f.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if !reflect.DeepEqual(read(text), read(text)) {
+		t.Error("the same text gives two configurations")
+	}
+	if reflect.DeepEqual(read(text), read(edit(t, text, "me:pw@db.example.org/fencepost", "me:pw2@db.example.org/fencepost"))) {
+		t.Error("another password gives the same configuration")
 	}
 }
