@@ -70,6 +70,9 @@ func (c *Client) judge(k call, a *answer, held *cached, token fencepost.Secret, 
 		return nil, &gate.WaitError{Until: limited, Err: fail(fencepost.ReasonRateLimited, status)}
 	case a.status == http.StatusNotModified && held != nil:
 		return &answer{url: held.url, status: http.StatusOK, header: held.header, body: held.body}, nil
+	case a.status == http.StatusNotModified && k.etag != "":
+		*k.unchanged = true
+		return a, nil
 	case a.status >= 200 && a.status < 300:
 		return a, nil
 	case a.status >= 300 && a.status < 400:
@@ -128,7 +131,7 @@ func (a *answer) decode(k call, into any) error {
 	if k.secret {
 		defer clear(a.body)
 	}
-	if into == nil {
+	if into == nil || a.status == http.StatusNotModified {
 		return nil
 	}
 	if err := decode(a.body, into); err != nil {

@@ -50,6 +50,7 @@ type Client struct {
 	base   *url.URL
 	app    App
 	token  func(context.Context) (fencepost.Secret, error) // nil: the App's
+	facts  facts
 	http   *http.Client
 	agent  string
 	limits Limits
@@ -164,6 +165,10 @@ type call struct {
 	again bool
 	// fresh forbids to ask whether a kept answer still holds.
 	fresh bool
+	// etag names the answer that the caller keeps by itself; unchanged is set
+	// where it still holds, and nothing is decoded then.
+	etag      string
+	unchanged *bool
 	// background requests leave the reserve of the hour to live work.
 	background bool
 	// secret has the answer zeroed once it is decoded.
@@ -316,6 +321,9 @@ func (c *Client) request(ctx context.Context, k call, token fencepost.Secret) (*
 	req.Header.Set("Authorization", "Bearer "+string(token.Reveal()))
 	if k.body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if k.etag != "" {
+		req.Header.Set("If-None-Match", k.etag)
 	}
 	if k.method != http.MethodGet || k.fresh {
 		return req, nil, nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -43,7 +44,11 @@ func (c *Client) RepositoryFacts(ctx context.Context, r Repository) (RepositoryF
 		repositoryAnswer
 		Private bool `json:"private"`
 	}
-	_, err = c.do(ctx, call{op: op, method: http.MethodGet, path: path, as: asInstallation, grant: r.grant()}, &got)
+	held, unchanged := c.facts.get(path), false
+	header, err := c.do(ctx, call{
+		op: op, method: http.MethodGet, path: path, as: asInstallation, grant: r.grant(),
+		fresh: true, etag: held.etag, unchanged: &unchanged,
+	}, &got)
 	status := statusOf(err)
 	switch {
 	case isMoved(err):
@@ -56,7 +61,43 @@ func (c *Client) RepositoryFacts(ctx context.Context, r Repository) (RepositoryF
 	case err != nil:
 		return RepositoryFacts{}, err
 	}
-	return RepositoryFacts{ID: got.ID, OwnerID: got.Owner.ID, FullName: got.FullName, Private: got.Private}, nil
+	if !unchanged {
+		held.RepositoryFacts = RepositoryFacts{ID: got.ID, OwnerID: got.Owner.ID, FullName: got.FullName, Private: got.Private}
+		c.facts.put(path, heldFacts{header.Get("Etag"), held.RepositoryFacts})
+	}
+	return held.RepositoryFacts, nil
+}
+
+// maxFacts bounds the repositories whose facts a client keeps; when there are
+// more it begins anew.
+const maxFacts = 1 << 16
+
+// facts are those that GitHub gave last, by the path of the repository. The
+// answers are not kept: of thousands of repositories they would be too many.
+type facts struct {
+	mu sync.Mutex
+	// Guarded by mu:
+	held map[string]heldFacts
+}
+
+type heldFacts struct {
+	etag string
+	RepositoryFacts
+}
+
+func (f *facts) get(path string) heldFacts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held[path]
+}
+
+func (f *facts) put(path string, h heldFacts) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held == nil || len(f.held) >= maxFacts {
+		f.held = map[string]heldFacts{}
+	}
+	f.held[path] = h
 }
 
 // whyHidden says why a credential does not show a repository: 404 means that
