@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -121,12 +122,12 @@ func (f *Forge) onRepository(w http.ResponseWriter, r *http.Request, serve func(
 	switch {
 	case forbidden:
 		f.failure(w, http.StatusForbidden, "token does not have at least one of required scope(s), required=["+level+":repository]")
-	case hidden:
-		f.failure(w, http.StatusNotFound, "The target couldn't be found.")
-	case moved:
+	case moved: // it is told before anybody asks who may know
 		old := APIPrefix + "/repos/" + r.PathValue("owner") + "/" + r.PathValue("repo")
 		w.Header().Set("Location", APIPrefix+"/repos/"+repo.FullName()+strings.TrimPrefix(r.URL.Path, old))
-		w.WriteHeader(http.StatusTemporaryRedirect)
+		w.WriteHeader(http.StatusMovedPermanently)
+	case hidden:
+		f.failure(w, http.StatusNotFound, "The target couldn't be found.")
 	default:
 		serve(w, r, repo)
 	}
@@ -151,24 +152,43 @@ func getBranch(w http.ResponseWriter, r *http.Request, repo *Repository) {
 // compare lists what the second commit has that the first lacks.
 func compare(w http.ResponseWriter, r *http.Request, repo *Repository) {
 	f := repo.forge
-	var got struct {
-		Total   int `json:"total_commits"`
-		Commits []struct {
-			SHA string `json:"sha"`
-		} `json:"commits"`
-	}
-	if err := f.inside(r.Context(), repo, "/compare/"+r.PathValue("basehead"), &got); err != nil {
-		f.failure(w, http.StatusNotFound, "The target couldn't be found.")
-		return
+	var shown []compared
+	total := 1
+	for page := 1; len(shown) < total; page++ {
+		var got struct {
+			Total   int        `json:"total_commits"`
+			Commits []compared `json:"commits"`
+		}
+		if err := f.inside(r.Context(), repo, fmt.Sprintf("/compare/%s?per_page=100&page=%d", r.PathValue("basehead"), page), &got); err != nil {
+			// Of a commit that is not there, or without a common one.
+			f.failure(w, http.StatusInternalServerError, "")
+			return
+		}
+		total, shown = got.Total, append(shown, got.Commits...)
+		if len(got.Commits) == 0 {
+			break
+		}
 	}
 	f.mu.Lock()
 	base := f.base
 	f.mu.Unlock()
 	commits := []object{}
-	for _, c := range got.Commits {
-		commits = append([]object{{"sha": c.SHA, "url": base + APIPrefix + "/repos/" + repo.FullName() + "/git/commits/" + c.SHA}}, commits...)
+	for _, c := range slices.Backward(shown) {
+		parents := []object{}
+		for _, p := range c.Parents {
+			parents = append(parents, object{"sha": p.SHA, "url": base + APIPrefix + "/repos/" + repo.FullName() + "/git/commits/" + p.SHA})
+		}
+		commits = append(commits, object{"sha": c.SHA, "url": base + APIPrefix + "/repos/" + repo.FullName() + "/git/commits/" + c.SHA, "parents": parents})
 	}
-	reply(w, http.StatusOK, object{"total_commits": got.Total, "commits": commits})
+	reply(w, http.StatusOK, object{"total_commits": total, "commits": commits})
+}
+
+// A compared commit is one of a comparison.
+type compared struct {
+	SHA     string `json:"sha"`
+	Parents []struct {
+		SHA string `json:"sha"`
+	} `json:"parents"`
 }
 
 // inside asks the inner forge about a repository.
@@ -241,6 +261,13 @@ func (f *Forge) serveGit(w http.ResponseWriter, r *http.Request, t *token, inval
 	private := repo == nil || repo.private
 	f.mu.Unlock()
 	switch {
+	case moved:
+		to := "/" + repo.FullName() + ".git/" + parts[2]
+		if r.URL.RawQuery != "" {
+			to += "?" + r.URL.RawQuery
+		}
+		w.Header().Set("Location", to)
+		w.WriteHeader(http.StatusMovedPermanently)
 	case invalid || private && t == nil:
 		w.Header().Set("WWW-Authenticate", `Basic realm="Gitea"`)
 		http.Error(w, "", http.StatusUnauthorized)
@@ -248,13 +275,6 @@ func (f *Forge) serveGit(w http.ResponseWriter, r *http.Request, t *token, inval
 		http.Error(w, "", http.StatusForbidden)
 	case repo == nil:
 		http.Error(w, "Not found.", http.StatusNotFound)
-	case moved:
-		to := "/" + repo.FullName() + ".git/" + parts[2]
-		if r.URL.RawQuery != "" {
-			to += "?" + r.URL.RawQuery
-		}
-		w.Header().Set("Location", to)
-		w.WriteHeader(http.StatusTemporaryRedirect)
 	default:
 		inner := r.Clone(r.Context())
 		inner.SetBasicAuth("x-access-token", repo.door)

@@ -64,7 +64,10 @@ func (a told) Ancestry(context.Context, fencepost.CommitID, fencepost.CommitID) 
 func TestTheFirstWhoCanTellDecides(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	head, other := b.head(), commit(t, strings.Repeat("ab", 20))
+	other := b.head()
+	b.push(forgesim.Push{})
+	head := b.push(forgesim.Push{})
+	b.config.Budgets.Objects = 1 // so that Git's commits can't tell
 	broken := told{0, &fencepost.Error{Op: "x", Reason: fencepost.ReasonRateLimited, Err: errors.New("x")}}
 	for _, tc := range []struct {
 		name string

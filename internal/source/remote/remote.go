@@ -86,8 +86,11 @@ type Config struct {
 	// Ancestries are asked in order where Git's commits could not tell how two
 	// stand: the provider's comparison. None is needed.
 	Ancestries []Ancestry
-	// Policy, Budgets and Sync are those of checkouts. Redirects are never
-	// followed, whatever the budgets say.
+	// RedirectOrigins are where the Git server may lead to, as often as
+	// Budgets.Redirects says; the credential does not follow. Without any,
+	// redirects are not followed, whatever the budgets say.
+	RedirectOrigins []string
+	// Policy, Budgets and Sync are those of checkouts.
 	Policy  gitfetch.Policy
 	Budgets gitfetch.Budgets
 	Sync    gitfetch.Sync
@@ -148,7 +151,10 @@ func New(c Config) (*Remote, error) {
 		return nil, fmt.Errorf("remote: %w", err)
 	}
 	c.Ancestries = slices.Clone(c.Ancestries)
-	c.Budgets.Redirects = 0
+	c.RedirectOrigins = slices.Clone(c.RedirectOrigins)
+	if len(c.RedirectOrigins) == 0 {
+		c.Budgets.Redirects = 0
+	}
 	return &Remote{config: c, url: strings.TrimRight(c.Git.String(), "/") + "/" + c.Repository.FullName + ".git"}, nil
 }
 
@@ -172,13 +178,17 @@ func (r *Remote) Observe(ctx context.Context) (source.Observation, error) {
 
 // Contains implements [source.Remote]: by commits that were fetched and hashed,
 // and where they can't tell by the first Ancestry that can. If none can, a
-// failure of one is worth another try, and Unknown an answer otherwise.
+// failure of one is worth another try, and Unknown an answer otherwise. That
+// Git has the other commit no more is one that nobody else knows better.
 func (r *Remote) Contains(ctx context.Context, head, other fencepost.CommitID) (source.Ancestry, error) {
 	if head == other {
 		return source.Same, nil
 	}
-	var failed error
-	for _, a := range append([]Ancestry{byCommits{r}}, r.config.Ancestries...) {
+	how, gone, failed := r.byCommits(ctx, head, other)
+	if failed == nil && (gone || how != source.Unknown) {
+		return how, nil
+	}
+	for _, a := range r.config.Ancestries {
 		how, err := a.Ancestry(ctx, head, other)
 		switch {
 		case ctx.Err() != nil:
@@ -225,31 +235,29 @@ func (r *Remote) Fetch(ctx context.Context, head fencepost.CommitID, into source
 	return nil, better
 }
 
-// byCommits is the Ancestry that believes no more than what hashes to its id.
-type byCommits struct{ *Remote }
-
-// Ancestry implements [Ancestry].
-func (r byCommits) Ancestry(ctx context.Context, head, other fencepost.CommitID) (source.Ancestry, error) {
+// byCommits tells by what hashes to its id. Gone says that the server does not
+// have the other commit.
+func (r *Remote) byCommits(ctx context.Context, head, other fencepost.CommitID) (how source.Ancestry, gone bool, err error) {
 	const op = "source.relate"
 	req, err := r.request(ctx, op)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	got, err := gitfetch.Relate(ctx, req, head, other)
 	if err != nil {
-		return 0, r.judge(op, err)
+		return 0, false, r.judge(op, err)
 	}
 	switch got.Relation {
 	case gitfetch.RelationSame:
-		return source.Same, nil
+		return source.Same, false, nil
 	case gitfetch.RelationAhead:
-		return source.Ahead, nil
+		return source.Ahead, false, nil
 	case gitfetch.RelationBehind:
-		return source.Behind, nil
+		return source.Behind, false, nil
 	case gitfetch.RelationApart:
-		return source.Apart, nil
+		return source.Apart, false, nil
 	}
-	return source.Unknown, nil
+	return source.Unknown, got.Doubt == gitfetch.DoubtGone, nil
 }
 
 // head asks Git where the branch stands.
@@ -277,7 +285,7 @@ func (r *Remote) request(ctx context.Context, op string) (gitfetch.Request, erro
 	}
 	req := gitfetch.Request{
 		URL: r.url, AllowHTTP: r.config.AllowHTTP, AllowPrivate: r.config.AllowPrivate, RootCAs: r.config.RootCAs,
-		Budgets: r.config.Budgets, Transport: r.config.Transport, Now: r.config.Now,
+		RedirectOrigins: r.config.RedirectOrigins, Budgets: r.config.Budgets, Transport: r.config.Transport, Now: r.config.Now,
 	}
 	if r.config.Anonymous {
 		return req, nil

@@ -288,16 +288,36 @@ func TestAncestryByCounting(t *testing.T) {
 		want        source.Ancestry
 	}{
 		{"same", second, second, source.Same}, {"ahead", second, first, source.Ahead}, {"behind", first, second, source.Behind},
-		{"apart", second, aside, source.Apart}, {"gone", second, commit(t, strings.Repeat("ab", 20)), source.Unknown},
+		{"apart", second, aside, source.Apart},
 	} {
 		if got, err := b.asked.Ancestry(t.Context(), tc.head, tc.other); err != nil || got != tc.want {
 			t.Errorf("%s: %v, %v, want %v", tc.name, got, err, tc.want)
 		}
 	}
-	b.forge.Interfere(func(*http.Request) *forge.Answer { return &forge.Answer{Status: 200, Body: `{"commits":[]}`} })
-	_, err := b.asked.Ancestry(t.Context(), second, first)
+	third := b.push(forgesim.Push{}, "d")
+	if got, err := b.asked.Ancestry(t.Context(), third, first); err != nil || got != source.Ahead {
+		t.Errorf("two ahead: %v, %v", got, err)
+	}
+	_, err := b.asked.Ancestry(t.Context(), second, commit(t, strings.Repeat("ab", 20)))
+	wantReason(t, err, fencepost.ReasonProvider) // it is a failure there, and Git knows
+	if got, err := b.remote.Contains(t.Context(), second, commit(t, strings.Repeat("ab", 20))); err != nil || got != source.Unknown {
+		t.Errorf("gone, as Git says: %v, %v", got, err)
+	}
+
+	answer := func(body string) (source.Ancestry, error) {
+		b.forge.Interfere(func(*http.Request) *forge.Answer { return &forge.Answer{Status: 200, Body: body} })
+		defer b.forge.Interfere(nil)
+		return b.asked.Ancestry(t.Context(), second, first)
+	}
+	_, err = answer(`{"commits":[]}`)
 	wantReason(t, err, fencepost.ReasonProvider)
-	b.forge.Interfere(nil)
+	if got, err := answer(`{"total_commits":2,"commits":[{"parents":null}]}`); err != nil || got != source.Unknown {
+		t.Errorf("a list that is not whole: %v, %v", got, err)
+	}
+	// Some versions list what either has: the child of the other is among it.
+	if got, err := answer(`{"total_commits":2,"commits":[{"parents":[{"sha":"` + aside.String() + `"}]},{"parents":[{"sha":"` + first.String() + `"}]}]}`); err != nil || got != source.Ahead {
+		t.Errorf("a list of both sides: %v, %v", got, err)
+	}
 	must(t, b.repo.Rename("manual"))
 	_, err = b.asked.Ancestry(t.Context(), second, first)
 	wantReason(t, err, fencepost.ReasonIdentity)

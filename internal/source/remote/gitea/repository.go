@@ -144,50 +144,59 @@ func decode(op string, body []byte, into any) error {
 	return nil
 }
 
-// Ancestry implements [remote.Ancestry]: the API counts what one commit has
-// that the other lacks, and each containing the other is such a count of none.
-// contracts/gitea.md §8
+// Ancestry implements [remote.Ancestry]. The API lists the commits that the one
+// has and the other lacks; the one contains the other if one of them is a child
+// of it. What some versions list in addition, what only the other has, can be
+// none. contracts/gitea.md §8
 func (r *Repository) Ancestry(ctx context.Context, head, other fencepost.CommitID) (source.Ancestry, error) {
 	if head == other {
 		return source.Same, nil
 	}
-	lacks, known, err := r.lacks(ctx, head, other)
-	switch {
-	case err != nil:
-		return 0, err
-	case !known:
-		return source.Unknown, nil
-	case !lacks:
-		return source.Ahead, nil
-	}
-	lacks, known, err = r.lacks(ctx, other, head)
-	switch {
-	case err != nil:
-		return 0, err
-	case !known:
-		return source.Unknown, nil
-	case !lacks:
-		return source.Behind, nil
+	for _, try := range []struct {
+		descendant, ancestor fencepost.CommitID
+		then                 source.Ancestry
+	}{{head, other, source.Ahead}, {other, head, source.Behind}} {
+		contains, known, err := r.contains(ctx, try.descendant, try.ancestor)
+		switch {
+		case err != nil:
+			return 0, err
+		case !known:
+			return source.Unknown, nil
+		case contains:
+			return try.then, nil
+		}
 	}
 	return source.Apart, nil
 }
 
-// lacks reports whether base lacks a commit that the other has. It is not
-// known where one of them is not there.
-func (r *Repository) lacks(ctx context.Context, base, other fencepost.CommitID) (lacks, known bool, err error) {
+// contains reports whether one commit contains another. It is not known where
+// one of them is not there, or the list is not whole.
+func (r *Repository) contains(ctx context.Context, descendant, ancestor fencepost.CommitID) (contains, known bool, err error) {
 	const op = "compare commits"
-	a, err := r.client.get(ctx, op, r.byName+"/compare/"+base.String()+"..."+other.String(), "")
+	a, err := r.client.get(ctx, op, r.byName+"/compare/"+ancestor.String()+"..."+descendant.String()+"?files=false&verification=false", "")
 	if err != nil || a.status == http.StatusNotFound {
 		return false, false, err
 	}
 	var got struct {
-		Total *int64 `json:"total_commits"`
+		Total   *int64 `json:"total_commits"`
+		Commits []struct {
+			Parents []struct {
+				SHA string `json:"sha"`
+			} `json:"parents"`
+		} `json:"commits"`
 	}
 	if err := decode(op, a.body, &got); err != nil {
 		return false, false, err
 	}
-	if got.Total == nil || *got.Total < 0 {
+	if got.Total == nil {
 		return false, false, fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
 	}
-	return *got.Total > 0, true, nil
+	for _, c := range got.Commits {
+		for _, p := range c.Parents {
+			if p.SHA == ancestor.String() {
+				return true, true, nil
+			}
+		}
+	}
+	return false, *got.Total == int64(len(got.Commits)), nil
 }
