@@ -60,7 +60,8 @@ configuration.`,
 	root.SetOut(m.Out)
 	root.SetErr(m.Err)
 	root.AddCommand(
-		m.tryCommand(), m.initCommand(), m.checkCommand(), m.serveCommand(), m.deliveriesCommand(), m.ledgerCommand(),
+		m.tryCommand(), m.initCommand(), m.checkCommand(), m.serveCommand(), m.deliveriesCommand(), m.sourcesCommand(),
+		m.runsCommand(), m.ledgerCommand(),
 		m.fetchCommand(), m.webhookCommand(), m.versionCommand(),
 	)
 	noteBegin(root, begun)

@@ -55,10 +55,18 @@ func (a *App) onlyKeysDiffer(next *config.Config) error {
 			return fmt.Errorf("the policy of gate %s changed: %w", now.Gates[i].Route, ErrRestart)
 		}
 	}
+	if len(now.Sources) != len(next.Sources) {
+		return fmt.Errorf("sources were added or removed: %w", ErrRestart)
+	}
+	for i := range now.Sources {
+		if now.Sources[i].Route != next.Sources[i].Route || now.Sources[i].Digest != next.Sources[i].Digest {
+			return fmt.Errorf("the policy of source %s changed: %w", now.Sources[i].Route, ErrRestart)
+		}
+	}
 	// Everything else: bounds, listeners, stores.
 	before, after := *now, *next
 	for _, c := range []*config.Config{&before, &after} {
-		c.Trust, c.Gates, c.Warnings = nil, nil, nil
+		c.Trust, c.Gates, c.Sources, c.Warnings = nil, nil, nil, nil
 	}
 	if !reflect.DeepEqual(before, after) {
 		return fmt.Errorf("something else than keys changed: %w", ErrRestart)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"slices"
 
@@ -33,9 +34,17 @@ func (a *App) sourceRemote(s *sourcing, c config.Source) (source.Remote, error) 
 		},
 		Ref: c.Ref, Git: c.Git, AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate,
 		Credential: credential, Anonymous: c.Credential.Anonymous,
-		Identity: identity, Ancestries: []remote.Ancestry{compare},
+		RedirectOrigins: origins(c.Hosts), Identity: identity, Ancestries: []remote.Ancestry{compare},
 		Policy: policy(c.Content), Budgets: sourceBudgets(c), Sync: gitfetch.SyncAll, Transport: s.conns, Now: a.Now,
 	})
+}
+
+func origins(hosts []*url.URL) []string {
+	texts := make([]string, len(hosts))
+	for i, h := range hosts {
+		texts[i] = h.String()
+	}
+	return texts
 }
 
 // sourceBudgets are those of the fetch, within the time for a checkout.
@@ -172,7 +181,8 @@ func (a *App) sourceSink(c config.Source) (source.Sink, error) {
 	case config.SinkDirectory:
 		d, err := sink.NewDirectory(sink.DirectoryOptions{
 			Source: c.ID, Path: c.Sink.Directory.Path, DataDir: dataDir, Content: content,
-			Keep: c.Sink.Directory.Keep, Now: a.Now,
+			Keep: c.Sink.Directory.Keep, Grace: orNegative(c.Sink.Directory.Grace), Most: c.Sink.Directory.Most,
+			Reserve: int64(c.Sink.Directory.Reserve), DirMode: c.Sink.Directory.Mode, Now: a.Now,
 		})
 		if err != nil {
 			return nil, err

@@ -83,7 +83,10 @@ func (a *App) openSources(ctx context.Context) error {
 	s.worker = &source.Worker{
 		Store: s.state, Sources: s.all, Owner: owner, Random: rand.Reader, Now: a.Now, Log: a.Log, Meter: a.metrics,
 	}
-	s.reconciler = &source.Reconciler{Store: s.state, Sources: s.all, Random: rand.Reader, Log: a.Log}
+	s.reconciler = &source.Reconciler{
+		Store: s.state, Sources: s.all, Random: rand.Reader, Now: a.Now, Log: a.Log,
+		Parallel: a.Config.SourceWork.Observations, Batch: a.Config.SourceWork.Batch,
+	}
 	s.watchdog = &source.Watchdog{
 		Store: s.state, Sources: s.all, Random: rand.Reader, Beat: a.sourcesWatched,
 		OnError: func(err error) {
@@ -116,7 +119,7 @@ func (a *App) openState(ctx context.Context, s *sourcing) error {
 	}
 	a.opened(s.db.Close)
 	c := jobs.Config{
-		DB: s.db.Writer(), Dialect: jobs.SQLite, Now: a.Now, Log: a.Log,
+		DB: s.db.Writer(), Dialect: jobs.SQLite, Now: a.Now, Log: a.Log, Workers: a.Config.SourceWork.Workers,
 		Timeout: longestRun(a.Config.Sources) + time.Minute,
 	}
 	if s.db.Kind() == store.Postgres {
@@ -238,9 +241,9 @@ func (a *App) sourceAlert(al sourcedb.Alert) {
 // sourcesWatched follows each round of the watchdog: the heartbeat, the ages,
 // the depth of the queue, and the alerts that other processes raised or
 // resolved.
-func (a *App) sourcesWatched() {
+func (a *App) sourcesWatched(ctx context.Context) {
 	a.metrics.SourcesWatched()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	a.mirrorAlerts(ctx)
 	a.measureSources(ctx)

@@ -127,8 +127,10 @@ func OnEnd(s Snapshot, p Policy, h Hold, e Ending) (Change, error) {
 			row.AppliedAt = s.Now
 		}
 		row.Applied, row.AppliedTree, row.AppliedRevision = e.Head, e.Tree, log.Revision
-		row.Observed, row.ObservedAt, row.TriedAt, row.Trouble = e.Head, s.Now, s.Now, fencepost.ReasonNone
-		row.NextCheck = s.Now.Add(p.Timings.Reconcile)
+		// The attempt looked after it began, and not at its end.
+		looked := later(row.ObservedAt, s.Lock.Acquired)
+		row.Observed, row.ObservedAt, row.TriedAt, row.Trouble = e.Head, looked, s.Now, fencepost.ReasonNone
+		row.NextCheck = looked.Add(p.Timings.Reconcile)
 		row.UnmetSince = unmet(row, log)
 		change.Resolve = alerts(p.Key, AlertRunFailed, AlertRunPartial, AlertRetriesExhausted, AlertCredential,
 			AlertProvider, AlertHeadContradiction, AlertLockStale)
@@ -201,7 +203,7 @@ func OnTrouble(s Snapshot, p Policy, h Hold, t Trouble) (change Change, until ti
 	if f := fateOf(t.Reason); !t.Shutdown && (f != FateRetry || exhausted) {
 		change, err = OnEnd(s, p, h, Ending{Status: Failed, Reason: t.Reason, Detail: t.Detail, NewRun: t.NewRun})
 		if exhausted && f == FateRetry {
-			change.Raise = append(change.Raise, raise(p, AlertRetriesExhausted)...)
+			change.Raise = raise(p, AlertRetriesExhausted, alertOf(t.Reason))
 		}
 		change.Raise = append(change.Raise, leftover(p, t)...)
 		return change, time.Time{}, err
@@ -214,11 +216,8 @@ func OnTrouble(s Snapshot, p Policy, h Hold, t Trouble) (change Change, until ti
 	} else {
 		log.NotBefore = s.Now.Add(p.Timings.BackoffBefore(log.Attempts + 1))
 	}
-	change = Change{Lock: &LockRow{Fence: s.Lock.Fence}, Update: &log, Job: jobOf(&log)}
-	if code := alertOf(t.Reason); code != "" && code != AlertHeadContradiction {
-		change.Raise = raise(p, code)
-	}
-	change.Raise = append(change.Raise, leftover(p, t)...)
+	// One failed attempt is no news: the alerts are for the run's end.
+	change = Change{Lock: &LockRow{Fence: s.Lock.Fence}, Update: &log, Job: jobOf(&log), Raise: leftover(p, t)}
 	return change, log.NotBefore, nil
 }
 

@@ -75,7 +75,8 @@ func alertOf(r fencepost.Reason) AlertCode {
 	switch r {
 	case fencepost.ReasonCredential:
 		return AlertCredential
-	case fencepost.ReasonProvider, fencepost.ReasonRateLimited, fencepost.ReasonIdentity, fencepost.ReasonCommitGone:
+	case fencepost.ReasonProvider, fencepost.ReasonRateLimited, fencepost.ReasonIdentity, fencepost.ReasonCommitGone,
+		fencepost.ReasonAcquisition, fencepost.ReasonUnavailable:
 		return AlertProvider
 	case fencepost.ReasonHeadContradiction, fencepost.ReasonNotFastForward, fencepost.ReasonUnannouncedHead:
 		return AlertHeadContradiction

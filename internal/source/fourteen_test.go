@@ -312,7 +312,7 @@ func (s *story) process(o options) (p *running) {
 	}
 	p = &running{story: s, intake: source.Intake{Store: st, Random: rand.Reader}, store: st}
 	worker := &source.Worker{Store: st, Sources: all, Owner: source.Owner{1}, Random: rand.Reader, Now: wall.Now, Log: log}
-	reconciler := &source.Reconciler{Store: st, Sources: all, Random: rand.Reader, Log: log}
+	reconciler := &source.Reconciler{Store: st, Sources: all, Random: rand.Reader, Now: wall.Now, Log: log}
 	watchdog := &source.Watchdog{Store: st, Sources: all, Random: rand.Reader, OnError: func(err error) { s.Log("watchdog:", err) }}
 	if err := watchdog.Freshness(ctx); err != nil {
 		s.Fatal(err)

@@ -23,6 +23,8 @@ type Reconciler struct {
 	Sources map[fencepost.SourceID]*Source
 	// Random draws run ids. Required.
 	Random io.Reader
+	// Now is the process's clock. Required.
+	Now func() time.Time
 	// Log takes what goes wrong. Required.
 	Log *slog.Logger
 	// Parallel is how many observations are under way at a time; default 16.
@@ -77,7 +79,9 @@ type sighting struct {
 	src  *Source
 	row  SourceRow
 	head fencepost.CommitID
-	err  error
+	// began is when the look did, by the process's clock.
+	began time.Time
+	err   error
 }
 
 // round observes one batch and returns how many sources it had.
@@ -96,8 +100,9 @@ func (r *Reconciler) round(ctx context.Context) (int, error) {
 			continue
 		}
 		group.Go(func() error {
+			began := r.Now()
 			o, err := bounded(ctx, src.Timings.Observe, src.Remote.Observe)
-			seen[i] = sighting{src: src, row: row, head: o.Head, err: err}
+			seen[i] = sighting{src: src, row: row, head: o.Head, began: began, err: err}
 			return nil
 		})
 	}
@@ -144,7 +149,7 @@ func (r *Reconciler) decide(ctx context.Context, s sighting) error {
 		return err
 	}
 	p := s.src.Policy
-	o := Observed{Head: s.head, Reason: reasonOf(ctx, s.err), Next: r.next(s.src), NewRun: id}
+	o := Observed{Head: s.head, Reason: reasonOf(ctx, s.err), Age: r.Now().Sub(s.began), Next: r.next(s.src), NewRun: id}
 	if s.err != nil {
 		r.Log.Warn("observation failed", "source", string(p.Key), "reason", string(o.Reason))
 	} else if o.Named, err = r.Store.Named(ctx, p.ID, s.head); err != nil {

@@ -12,6 +12,8 @@ type Observed struct {
 	// Head is the branch's tip; zero if Reason is not none.
 	Head   fencepost.CommitID
 	Reason fencepost.Reason
+	// Age is how long ago the look began.
+	Age time.Duration
 	// Named says whether an accepted delivery named Head.
 	Named bool
 	// Next is the pause until the next observation, jitter included.
@@ -36,12 +38,17 @@ func OnObservation(s Snapshot, p Policy, o Observed) (Change, error) {
 		}
 		return change, nil
 	}
-	row.Observed, row.ObservedAt = o.Head, s.Now
-	change.Resolve = alerts(p.Key, AlertCredential, AlertProvider)
 	news := o.Head != row.Applied || row.AppliedRevision != row.Revision
 	if news {
-		row.UnmetSince = earlier(row.UnmetSince, s.Now)
+		// The head moved after the last look that saw another one.
+		since := s.Now.Add(-o.Age)
+		if row.Observed == row.Applied {
+			since = earlier(since, row.ObservedAt)
+		}
+		row.UnmetSince = earlier(row.UnmetSince, since)
 	}
+	row.Observed, row.ObservedAt = o.Head, later(row.ObservedAt, s.Now.Add(-o.Age))
+	change.Resolve = alerts(p.Key, AlertCredential, AlertProvider)
 	if !news && row.UnmetSince.IsZero() {
 		return change, nil
 	}

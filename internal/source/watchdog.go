@@ -25,7 +25,7 @@ type Watchdog struct {
 	Every time.Duration
 	// Beat, where set, is called after each whole round: the heartbeat whose
 	// absence says that nobody watches.
-	Beat func()
+	Beat func(ctx context.Context)
 	// OnError takes the error of a round, which is followed by the next one.
 	// Required.
 	OnError func(error)
@@ -64,7 +64,7 @@ func (w *Watchdog) every() time.Duration {
 func (w *Watchdog) Round(ctx context.Context) error {
 	err := errors.Join(w.Freshness(ctx), w.stale(ctx))
 	if err == nil && w.Beat != nil {
-		w.Beat()
+		w.Beat(ctx)
 	}
 	return err
 }

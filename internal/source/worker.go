@@ -117,7 +117,7 @@ func (w *Worker) attempt(ctx context.Context, src *Source, b Began) (again time.
 	lose(nil)
 	<-renewed
 	again, err = w.conclude(ctx, src, b, r)
-	w.report(src, b, r, w.Now().Sub(begun), err)
+	w.report(ctx, src, b, r, w.Now().Sub(begun), err)
 	return again, err
 }
 
@@ -209,7 +209,7 @@ func (w *Worker) conclude(ctx context.Context, src *Source, b Began, r result) (
 }
 
 // report writes the attempt's line. Commits of sources are in no log.
-func (w *Worker) report(src *Source, b Began, r result, took time.Duration, err error) {
+func (w *Worker) report(ctx context.Context, src *Source, b Began, r result, took time.Duration, err error) {
 	status, reason, detail := r.ending.Status.String(), r.ending.Reason, r.ending.Detail
 	if r.trouble != nil {
 		status, reason, detail = "trouble", r.trouble.Reason, r.trouble.Detail
@@ -240,5 +240,5 @@ func (w *Worker) report(src *Source, b Began, r result, took time.Duration, err 
 		attrs = append(attrs, slog.Int64("files", c.Files), slog.Int64("added", c.Added), slog.Int64("changed", c.Changed),
 			slog.Int64("removed", c.Removed), slog.Int64("wire_bytes", c.Wire))
 	}
-	w.Log.LogAttrs(context.Background(), level, "source run", attrs...)
+	w.Log.LogAttrs(ctx, level, "source run", attrs...)
 }
