@@ -113,6 +113,8 @@ type Directory struct {
 	// Guarded by mu; nil until something is done, and after Close.
 	open   *openDirectory
 	closed bool
+	// last is guarded by mu.
+	last lastHave
 }
 
 // An openDirectory is what a [Directory] holds open.
@@ -190,10 +192,15 @@ func (d *Directory) Place(ctx context.Context) (source.Place, error) {
 	if err == nil {
 		err = d.room(o.holding)
 	}
+	var last lastHave
+	if err == nil {
+		last.id, last.have, err = d.have(o)
+	}
 	if err != nil {
 		return source.Place{}, sinkError(ctx, DetailPlace, err)
 	}
-	return source.Place{Workspace: o.work, Select: d.rules.selector()}, nil
+	d.keepHave(last)
+	return source.Place{Workspace: o.work, Select: d.rules.selector(), Have: last.have}, nil
 }
 
 // room asks for the reserve.
@@ -262,7 +269,7 @@ func (d *Directory) apply(ctx context.Context, o *openDirectory, a source.Applic
 		return source.Applied{}, err
 	}
 	served, _ := l.find(current)
-	applied := source.Applied{Counts: d.counts(o, served, sel), Leftover: swept}
+	applied := source.Applied{Counts: d.counts(served, sel), Leftover: swept}
 	same, err := d.serves(ctx, served, next, a.Checkout.Root(), sel)
 	if err != nil {
 		return source.Applied{}, err

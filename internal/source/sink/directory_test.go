@@ -71,6 +71,48 @@ func TestReadersMayEnterWhateverTheUmaskIs(t *testing.T) {
 	}
 }
 
+// TestATreeIsMadeOnTopOfTheOneBefore holds that what did not change is shared
+// with the tree that is served, and that the counts say what changed.
+func TestATreeIsMadeOnTopOfTheOneBefore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.apply(b.repo.commit(t, files{"same/a": "1", "same/p*": "2", "changed": "3", "gone": "4"}), 1)
+	info, err := os.Stat(filepath.Join(b.path, "same/a"))
+	must(t, err)
+	a := b.application(b.sink, b.repo.commit(t, files{"same/a": "1", "same/p*": "2", "changed": "5", "new/x": "6"}), 2)
+	if s := a.Checkout.Stats(); !s.Incremental || s.LinkedFiles != 2 {
+		t.Errorf("the fetch was not made on top of what is served: %+v", s)
+	}
+	got, err := b.sink.Apply(t.Context(), a)
+	must(t, err)
+	if c := got.Counts; c.Files != 4 || c.Added != 1 || c.Changed != 1 || c.Removed != 1 {
+		t.Errorf("counts = %+v", c)
+	}
+	after, err := os.Stat(filepath.Join(b.path, "same/a"))
+	must(t, err)
+	if !os.SameFile(info, after) {
+		t.Error("an unchanged file was written anew")
+	}
+	b.serves(files{"same/a": "1", "same/p*": "2", "changed": "5", "new/x": "6"})
+	// A damaged manifest costs a whole fetch and nothing else.
+	id := filepath.Base(filepath.Dir(mustLink(t, b.path) + "/x"))
+	write(t, filepath.Join(filepath.Dir(b.path), ".served.fencepost/trees", id+".manifest"), "fpman")
+	a = b.application(b.sink, b.repo.commit(t, files{"same/a": "1"}), 3)
+	if a.Checkout.Stats().Incremental {
+		t.Error("a damaged manifest was used")
+	}
+	_, err = b.sink.Apply(t.Context(), a)
+	must(t, err)
+	b.serves(files{"same/a": "1"})
+}
+
+func mustLink(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.Readlink(path)
+	must(t, err)
+	return text
+}
+
 func TestContentIsSelectedAndMounted(t *testing.T) {
 	t.Parallel()
 	tree := files{"README": "r", "site/index.html": "i", "site/a/b.md": "b", "site/a/draft.md": "d", "site/only/draft.md": "x", "src/x.go": "x"}

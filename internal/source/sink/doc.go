@@ -40,6 +40,7 @@
 //
 //	lock                                     one at a time, of all processes
 //	write state.json with the own fence      the older ones are out from here on
+//	write trees/<id>.manifest                what the checkout is
 //	rename the checkout to trees/<id>
 //	sync the file system                     all bytes and names of the tree are durable
 //	write trees/<id>.json                    and that is known

@@ -328,14 +328,14 @@ func (h *holding) current() (string, error) {
 }
 
 // adopt moves a checkout, by its name in fsys, to its place among the trees,
-// makes all of it durable, and then writes its record.
-func (h *holding) adopt(from string, t kept, fill func() error) error {
-	at := path.Join(h.dir, treesName, t.id)
-	if err := h.fsys.Rename(from, at); err != nil {
-		return fmt.Errorf("move checkout: %w", err)
-	}
-	if err := fill(); err != nil {
+// makes all of it durable, and then writes its record. What describe writes of
+// it before is durable, too.
+func (h *holding) adopt(from string, t kept, describe func() error) error {
+	if err := describe(); err != nil {
 		return err
+	}
+	if err := h.fsys.Rename(from, path.Join(h.dir, treesName, t.id)); err != nil {
+		return fmt.Errorf("move checkout: %w", err)
 	}
 	// Before this ends well nothing says that the tree is whole, so whoever
 	// finds it after a crash removes it.
@@ -475,5 +475,6 @@ func (h *holding) disown(gone []kept) (junk []string, err error) {
 // discard removes a tree that was adopted and is not served.
 func (h *holding) discard(t kept) error {
 	_, err := h.disown([]kept{t})
-	return errors.Join(err, h.remove(path.Join(h.dir, treesName, t.id)))
+	at := path.Join(h.dir, treesName, t.id)
+	return errors.Join(err, h.remove(at), h.remove(at+manifestSuffix))
 }

@@ -106,13 +106,16 @@ func (r *repo) commit(t testing.TB, tree files) fencepost.CommitID {
 // fetch makes the checkout of a commit where a sink wants it.
 func fetch(ctx context.Context, url string, commit fencepost.CommitID, p source.Place) (*gitfetch.Checkout, error) {
 	return p.Workspace.Fetch(ctx, gitfetch.Request{
-		URL: url, Commit: commit, AllowHTTP: true, Select: p.Select,
+		URL: url, Commit: commit, AllowHTTP: true, Select: p.Select, Have: p.Have,
 		Policy: gitfetch.Policy{Symlinks: gitfetch.SymlinksInside},
 	})
 }
 
 func must(t testing.TB, err error) {
 	t.Helper()
+	if e, ok := errors.AsType[*source.SinkError](err); ok {
+		t.Fatalf("%v (%v)", err, e.Err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
