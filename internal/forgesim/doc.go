@@ -1,5 +1,6 @@
 // Package forgesim is a simulated GitHub: the REST calls, App authentication,
-// webhooks and git server that a gate meets, hostile within the rules.
+// webhooks and git server that a gate or a source meets, hostile within the
+// rules.
 //
 // A [Forge] keeps accounts, Apps, repositories, pull requests, rulesets, Check
 // Runs and commit statuses in memory, and Git data in real bare repositories

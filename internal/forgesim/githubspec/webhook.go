@@ -2,6 +2,7 @@ package githubspec
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -67,6 +68,22 @@ func readExamples(path string) ([]example, error) {
 			action, _ := p["action"].(string)
 			all = append(all, example{event: e["name"].(string), action: action, payload: p})
 		}
+	}
+	return all, nil
+}
+
+// Examples returns the published payloads of an event, each as JSON text.
+func (d *Description) Examples(event string) ([][]byte, error) {
+	var all [][]byte
+	for _, e := range d.examples {
+		if e.event != event {
+			continue
+		}
+		body, err := json.Marshal(e.payload)
+		if err != nil {
+			return nil, fmt.Errorf("example of webhook %s: %w", event, err)
+		}
+		all = append(all, body)
 	}
 	return all, nil
 }

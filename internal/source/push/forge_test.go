@@ -1,14 +1,17 @@
 package push_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/forgesim"
 	"github.com/fencepost/fencepost/internal/forgesim/gitea"
+	"github.com/fencepost/fencepost/internal/forgesim/githubspec"
 	"github.com/fencepost/fencepost/internal/source/push"
 )
 
@@ -95,6 +98,57 @@ func TestWhatGitHubSendsIsAdmitted(t *testing.T) {
 		if _, err := a.Admit(fencepost.HeadersFromMap(r.Header), d.Body); fencepost.ReasonOf(err) != fencepost.ReasonUnauthorized {
 			t.Errorf("a push after the rename: %v, want unauthorized", err)
 		}
+	}
+}
+
+func TestThePublishedPushesAreUnderstood(t *testing.T) {
+	t.Parallel()
+	examples, err := githubspec.Load(t).Examples("push")
+	must(t, err)
+	seen := map[fencepost.Reason]int{}
+	for _, body := range examples {
+		var says struct {
+			Ref        string `json:"ref"`
+			After      string `json:"after"`
+			Deleted    bool   `json:"deleted"`
+			Repository struct {
+				ID       int64  `json:"id"`
+				FullName string `json:"full_name"`
+				Owner    struct {
+					ID int64 `json:"id"`
+				} `json:"owner"`
+			} `json:"repository"`
+			Sender struct {
+				ID    int64  `json:"id"`
+				Login string `json:"login"`
+			} `json:"sender"`
+		}
+		must(t, json.Unmarshal(body, &says))
+		branch := strings.HasPrefix(says.Ref, "refs/heads/")
+		p := push.Policy{
+			RepositoryID: says.Repository.ID, OwnerID: says.Repository.Owner.ID, FullName: says.Repository.FullName, Ref: says.Ref,
+			Senders: []push.Sender{{ID: says.Sender.ID, Login: says.Sender.Login}},
+		}
+		if !branch {
+			p.Ref = "refs/heads/main"
+		}
+		a, err := push.GitHub(p)
+		must(t, err)
+		got, err := a.Admit(headers(gitHubPush...), body)
+		want := fencepost.ReasonNone
+		switch {
+		case !branch:
+			want = fencepost.ReasonEventNotHandled
+		case says.Deleted:
+			want = fencepost.ReasonUnauthorized
+		}
+		seen[want]++
+		if why := fencepost.ReasonOf(err); why != want || err == nil && got.Commit.String() != says.After {
+			t.Errorf("%s: %v, reason %q, want %q: %v", says.Ref, got.Commit, why, want, err)
+		}
+	}
+	if len(examples) < 3 || seen[fencepost.ReasonNone] == 0 {
+		t.Errorf("%d examples, judged %v", len(examples), seen)
 	}
 }
 
