@@ -20,8 +20,8 @@ type DB struct {
 	poisoned   atomic.Bool
 }
 
-// Open opens a database and, unless it is another's, brings its schema up to
-// date; two processes may do so at once. It does not wait for a server that is
+// Open opens a database and, unless it is another's or foreign, brings its
+// schema up to date; two processes may do so at once. It does not wait for a server that is
 // away. Its errors match [fencepost.ErrMalformed], [ErrNewerSchema] or
 // [ErrOlderSchema], or are those of [DB.Write].
 func Open(ctx context.Context, o Options) (*DB, error) {
@@ -38,6 +38,9 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if o.Foreign {
+		return d, nil
 	}
 	if err := d.migrate(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())

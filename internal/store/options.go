@@ -41,6 +41,10 @@ type Options struct {
 	// Existing opens a database that another process keeps: it is neither made
 	// nor migrated, and one with an older schema is refused, too.
 	Existing bool
+	// Foreign opens a database whose tables are somebody else's: nothing of
+	// ours is made in it, and no version is looked for. Its SQLite file is made
+	// if it is missing.
+	Foreign bool
 	// Wait bounds one transaction, with the wait for locks and connections;
 	// 100 ms to 5 min, default 10 s.
 	Wait time.Duration
