@@ -26,6 +26,13 @@
 // through a handle of its own directory, never over anything and never
 // through a link.
 //
+// # Less to fetch
+//
+// With an earlier checkout in [Request.Have] only what differs is sent and
+// written, and the rest becomes further names of files that are there.
+// [Request.Select] leaves paths out. [Relate] looks at commits alone, [LsRefs]
+// at branches; with a [Transport] they share connections.
+//
 // # Errors
 //
 // Every error can be matched: by a sentinel ([ErrContent], [ErrCredential],

@@ -93,7 +93,7 @@ func TestAFetchOnTopOfAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
 	repo := s.Repo(t, "r.git")
-	base := append(many(100),
+	base := append(many(60),
 		gitserver.Entry{Path: "bin/run", Mode: "100755", Content: "#!/bin/sh\n"},
 		gitserver.Entry{Path: "bin/same", Content: "#!/bin/sh\n"},
 		gitserver.Entry{Path: "link", Mode: "120000", Content: "bin/run"},
@@ -290,5 +290,73 @@ func TestWhatIsWrongWithAnEarlierCheckoutCostsAPlainFetch(t *testing.T) {
 				t.Errorf("%+v, want fallback %q and %d copied", st, tt.want, tt.copied)
 			}
 		})
+	}
+}
+
+// TestAServerThatForgotTheEarlierCommitSendsEverything, and files are linked
+// all the same.
+func TestAServerThatForgotTheEarlierCommitSendsEverything(t *testing.T) {
+	t.Parallel()
+	s := gitserver.New(t)
+	repo, other := s.Repo(t, "r.git"), s.Repo(t, "other.git")
+	had := have(t, fetch(t, request(repo, repo.Commit(t, "main", many(60)))))
+	req := request(other, other.Commit(t, "main", change(many(60), set("d01/s1/f1", "", "other\n"))))
+	req.Have = had
+	st := fetch(t, req).Stats()
+	if !st.Incremental || st.Fallback != "" || st.LinkedFiles != 59 || st.Objects < 60 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestBothTriesShareTheBudgets(t *testing.T) {
+	t.Parallel()
+	repo := gitserver.New(t).Repo(t, "r.git")
+	first := repo.Commit(t, "main", many(60))
+	req := request(repo, repo.Commit(t, "main", change(many(60), set("d01/s1/f1", "", "other\n")), first))
+	plain := fetch(t, req).Stats()
+	for _, budgets := range []gitfetch.Budgets{{WireBytes: plain.WireBytes + 100}, {InflatedBytes: plain.InflatedBytes + 100}} {
+		before := fetch(t, request(repo, first))
+		req.Have, req.Budgets = have(t, before), budgets
+		if err := os.Remove(filepath.Join(before.Root(), "d02/s2/f2")); err != nil {
+			t.Fatal(err)
+		}
+		w := workspace(t)
+		_, err := w.Fetch(t.Context(), req)
+		budget, ok := errors.AsType[*gitfetch.BudgetError](err)
+		if !ok || budget.Budget != gitfetch.BudgetWire && budget.Budget != gitfetch.BudgetInflated {
+			t.Errorf("%+v: %v", budgets, err)
+		}
+	}
+}
+
+func TestOnAnotherFileSystemFilesAreCopied(t *testing.T) {
+	t.Parallel()
+	elsewhere, err := os.MkdirTemp("/dev/shm", "gitfetch-")
+	if err != nil {
+		t.Skip("no second file system")
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(elsewhere); err != nil {
+			t.Error(err)
+		}
+	})
+	repo := gitserver.New(t).Repo(t, "r.git")
+	first := repo.Commit(t, "main", append(many(60), gitserver.Entry{Path: "run", Mode: "100755", Content: "x"}))
+	req := request(repo, first)
+	req.Dir = filepath.Join(elsewhere, "c")
+	before, err := gitfetch.Fetch(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Stat(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if there, err := os.Stat(before.Root()); err != nil || sameDevice(here, there) {
+		t.Skip("no second file system")
+	}
+	req.Dir, req.Have = "", have(t, before)
+	if st := fetch(t, req).Stats(); !st.Incremental || st.CopiedFiles != 61 || st.LinkedFiles != 0 {
+		t.Errorf("%+v", st)
 	}
 }

@@ -238,4 +238,3 @@ func readSmall(dir *os.Root, name string, size int64) ([]byte, error) {
 	}
 	return text[:size], errors.Join(err, f.Close())
 }
-

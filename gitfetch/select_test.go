@@ -34,7 +34,7 @@ func TestOnlyWhatIsSelectedIsWritten(t *testing.T) {
 	for _, filter := range []bool{true, false} {
 		repo := s.Repo(t, fmt.Sprint("filter-", filter, ".git"))
 		repo.Git(t, "config", "uploadpack.allowFilter", fmt.Sprint(filter))
-		base := append(many(100),
+		base := append(many(60),
 			gitserver.Entry{Path: "docs/a/deep/page", Content: "page"},
 			gitserver.Entry{Path: "docs/run", Mode: "100755", Content: "run"},
 			gitserver.Entry{Path: "docs/in", Mode: "120000", Content: "a/deep/page"},
@@ -121,7 +121,7 @@ func TestSelectionsOnTopOfEarlierOnes(t *testing.T) {
 	for _, filter := range []bool{true, false} {
 		repo := s.Repo(t, fmt.Sprint("filter-", filter, ".git"))
 		repo.Git(t, "config", "uploadpack.allowFilter", fmt.Sprint(filter))
-		base := many(100)
+		base := many(60)
 		first := repo.Commit(t, "main", base)
 		second := repo.Commit(t, "main", change(base, set("d01/s1/f1", "", "other\n"), set("d02/s2/f2", "", strings.Repeat(fmt.Sprintln("line", 2*7919), 40)+"more"), rename("d03", "d01/d03")), first)
 		repo.Git(t, "repack", "-adq")

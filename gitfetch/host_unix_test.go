@@ -3,6 +3,7 @@
 package gitfetch_test
 
 import (
+	"io/fs"
 	"syscall"
 	"testing"
 	"time"
@@ -15,4 +16,8 @@ func cpuTime(tb testing.TB) time.Duration {
 		tb.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func sameDevice(a, b fs.FileInfo) bool {
+	return a.Sys().(*syscall.Stat_t).Dev == b.Sys().(*syscall.Stat_t).Dev
 }
