@@ -100,8 +100,7 @@ func (q *Queue) take(ctx context.Context, tx *sql.Tx, j source.JobRow, args jobA
 		Queue:       jobQueue,
 		UniqueOpts:  river.UniqueOpts{ByArgs: true, ByState: unfinished()},
 	}
-	now := q.config.Now()
-	if j.NotBefore.After(now) || q.config.Dialect == PostgreSQL {
+	if q.config.Dialect == PostgreSQL || j.NotBefore.After(q.config.Now()) {
 		opts.ScheduledAt = j.NotBefore
 	}
 	res, err := q.insert.InsertTx(ctx, tx, args, opts)
@@ -118,12 +117,14 @@ func (q *Queue) take(ctx context.Context, tx *sql.Tx, j source.JobRow, args jobA
 	if known != args {
 		return false, fmt.Errorf("job of handler %q: %w", j.Handler, ErrChanged)
 	}
-	// Rows keep milliseconds on SQLite.
-	wanted := now.Add(time.Millisecond)
-	if j.NotBefore.After(now) {
-		wanted = j.NotBefore.Add(time.Millisecond)
+	// Now is read after the row: the insert may have waited for it.
+	wanted := q.config.Now()
+	if j.NotBefore.After(wanted) {
+		wanted = j.NotBefore
 	}
-	return res.Job.State == rivertype.JobStateAvailable && !res.Job.ScheduledAt.After(wanted), nil
+	// Rows keep milliseconds on SQLite.
+	inTime := !res.Job.ScheduledAt.After(wanted.Add(time.Millisecond))
+	return inTime && res.Job.State == rivertype.JobStateAvailable, nil
 }
 
 // unfinished are the states in which a job has its turn.

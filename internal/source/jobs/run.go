@@ -44,6 +44,9 @@ type Periodic struct {
 // time. They have a queue of their own, so that jobs can't hold them up.
 const tickWorkers = 4
 
+// tickPoll is the longest pause between two looks for rounds that are due.
+const tickPoll = time.Second
+
 // maxStuck bounds how many workers that don't end with their context are
 // replaced by further ones.
 const maxStuck = 64
@@ -115,7 +118,7 @@ func (q *Queue) workConfig(handlers map[string]Worker, tasks []Periodic) (*river
 	config.Workers = workers
 	config.Queues = map[string]river.QueueConfig{
 		jobQueue:  {MaxWorkers: q.config.Workers},
-		tickQueue: {MaxWorkers: tickWorkers},
+		tickQueue: {MaxWorkers: tickWorkers, FetchPollInterval: max(q.config.Poll, tickPoll)},
 	}
 	config.MaxAttempts = q.config.Attempts
 	config.JobTimeout = q.config.Timeout
