@@ -141,10 +141,6 @@ type selection struct {
 // with.
 func (r *rules) choose(c *gitfetch.Checkout) (*selection, error) {
 	s := &selection{}
-	missing := make([]bool, len(r.require))
-	for i := range missing {
-		missing[i] = true
-	}
 	for f := range c.Files() {
 		if !r.wants(f.Path) {
 			s.left = append(s.left, f)
@@ -152,19 +148,32 @@ func (r *rules) choose(c *gitfetch.Checkout) (*selection, error) {
 		}
 		s.files = append(s.files, f)
 		s.bytes += f.Size
+	}
+	return s, r.holds(s.files)
+}
+
+// holds requires that files are some, and all that is required among them.
+func (r *rules) holds(files []gitfetch.File) error {
+	missing := len(r.require)
+	found := make([]bool, missing)
+	for _, f := range files {
 		for i, p := range r.require {
-			missing[i] = missing[i] && !p.Match(f.Path)
+			if !found[i] && p.Match(f.Path) {
+				found[i] = true
+				missing--
+			}
+		}
+		if missing == 0 {
+			break
 		}
 	}
-	for i := range missing {
-		if missing[i] {
-			return nil, refused(DetailRequire, fmt.Errorf("require[%d] matches nothing", i))
-		}
+	switch {
+	case missing > 0:
+		return refused(DetailRequire, fmt.Errorf("%d required patterns match nothing", missing))
+	case len(files) == 0:
+		return refused(DetailEmpty, errors.New("nothing is included"))
 	}
-	if len(s.files) == 0 {
-		return nil, refused(DetailEmpty, errors.New("nothing is included"))
-	}
-	return s, nil
+	return nil
 }
 
 // digest names the content: which paths there are, each with its mode, size

@@ -223,16 +223,8 @@ func (d *Directory) Apply(ctx context.Context, a source.Application) (applied so
 	if err := checked(a); err != nil {
 		return source.Applied{}, err
 	}
-	defer func() {
-		// Nothing is there any more if it was adopted.
-		switch gone := leftover(a.Checkout.Remove()); {
-		case gone == nil:
-		case err == nil:
-			applied.Leftover = errors.Join(applied.Leftover, gone)
-		default:
-			err = errors.Join(err, gone)
-		}
-	}()
+	// Nothing is there any more if it was adopted.
+	defer func() { applied, err = released(a.Checkout, applied, err) }()
 	o, err := d.opened()
 	if err != nil {
 		return source.Applied{}, sinkError(ctx, DetailPlace, err)

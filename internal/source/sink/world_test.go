@@ -23,13 +23,16 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/source"
+	"github.com/fencepost/fencepost/internal/store/pgtest"
 )
+
+var postgres = pgtest.Server{Fast: true}
 
 func TestMain(m *testing.M) {
 	if code, child := runChild(); child {
 		os.Exit(code)
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(pgtest.Run(m, &postgres, func() error { return goleak.Find() }))
 }
 
 // files are the paths of a tree with their content. A path that ends in "*" is
