@@ -42,6 +42,7 @@ type Controller struct {
 
 	binary, config string
 	args           []string
+	attr           *syscall.SysProcAttr
 	ready          string
 	client         *http.Client
 	now            func() time.Time
@@ -66,7 +67,7 @@ func (c *Controller) Start(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	cmd := exec.CommandContext(ctx, c.binary, append([]string{"serve", "--config", c.config}, c.args...)...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, c.attr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopWithin
 	if err := cmd.Start(); err != nil {
