@@ -30,3 +30,9 @@ func StoreStale(ctx context.Context, s *Store, snap source.Snapshot, c source.Ch
 }
 
 var errStop = context.Canceled
+
+// Queries are those that run again and again, with their number of arguments.
+var Queries = map[string]int{
+	claimDue: 4, storeChecks + checkValues + storeChecksTail: 4, selectSource: 1, selectOpen: 1, selectRun: 1, selectDeliveries: 3,
+	selectRequest: 2, selectNamed: 2, touchSource: 2, renewLock: 6, checkLock: 4, selectStale: 2, selectOpenAlerts: 1,
+}

@@ -12,16 +12,22 @@ import (
 	"github.com/fencepost/fencepost/internal/store"
 )
 
+// chosen are the sources that are due, each part found by an index of its own.
 // A source whose last look lies ahead was planned by a clock that went back
 // since: nothing of the plan counts.
-const due = `enabled = 1 and ((next_check <= {now} and check_until <= {now}) or tried_at > {now})`
+const chosen = `select id as due_id, version as due_version from (
+		select id, version, next_check from (select id, version, next_check from sources
+			where enabled = 1 and next_check <= {now} and check_until <= {now} order by next_check, id limit ?) as planned
+		union
+		select id, version, next_check from (select id, version, next_check from sources
+			where enabled = 1 and tried_at > {now} order by tried_at, id limit ?) as ahead
+	) as due order by next_check, id limit ?`
 
 const (
 	// What another process claims between the choice and the change has another
 	// version then.
 	claimDue = `update sources set tried_at = {now}, check_until = {now} + ?, version = version + 1
-		from (select id as chosen, version as chosen_version from sources where ` + due + ` order by next_check, id limit ?) as c
-		where id = c.chosen and version = c.chosen_version
+		from (` + chosen + `) as c where id = c.due_id and version = c.due_version
 		returning ` + sourceColumns
 
 	// What was seen was so when the look was claimed, at the latest.
@@ -39,7 +45,7 @@ const chunk = 256
 func (s *Store) Due(ctx context.Context, limit int, claim time.Duration) (rows []source.SourceRow, err error) {
 	err = s.db.Write(ctx, "claim due sources", func(ctx context.Context, tx *store.Tx) error {
 		rows = rows[:0]
-		return tx.Each(ctx, claimDue, []any{claim.Microseconds(), limit}, func(scan func(...any) error) error {
+		return tx.Each(ctx, claimDue, []any{claim.Microseconds(), limit, limit, limit}, func(scan func(...any) error) error {
 			row, err := scanSource(scan)
 			rows = append(rows, row)
 			return err

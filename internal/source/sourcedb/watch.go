@@ -15,7 +15,7 @@ import (
 const selectStale = `select source from (
 		select source, 0 as urgency, expires_at as since from source_locks where token <> '' and expires_at <= {now}
 		union all
-		select source, 1, started_at from source_runs where status = 'running' and not exists (
+		select source, 1, started_at from source_runs where status in ('queued', 'running') and status = 'running' and not exists (
 			select 1 from source_locks where source_locks.source = source_runs.source and source_locks.token = source_runs.token)
 		union all
 		select id, 2, follow_up_since from sources where follow_up = 1 and enabled = 1 and not exists (

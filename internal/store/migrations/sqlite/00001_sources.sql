@@ -39,8 +39,8 @@ create table sources (
   check ((applied = '') = (applied_tree = ''))
 ) strict;
 
-create index sources_due on sources (next_check) where enabled = 1;
-create index sources_tried on sources (tried_at) where enabled = 1;
+create index sources_due on sources (next_check, id) where enabled = 1;
+create index sources_tried on sources (tried_at, id) where enabled = 1;
 create index sources_owed on sources (follow_up_since) where follow_up = 1;
 
 -- One lock for each source, for ever: taken, renewed and freed by comparison.
