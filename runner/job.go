@@ -45,8 +45,11 @@ type Job struct {
 	// Run names the run: 1 to 128 letters, digits and _ . : -. The result must
 	// repeat it.
 	Run string
-	// Delivery is the public name of the delivery that led to the run.
+	// Delivery is the public name of the delivery that led to the run of a gate.
+	// Either it or Source is required.
 	Delivery fencepost.DeliveryID
+	// Source is the source that the run is for; nil for a gate.
+	Source *check.Source
 	// Repository, Base and Head are facts for the request.
 	Repository check.Repository
 	Base       check.Base
@@ -92,7 +95,7 @@ func (j *Job) request(roots roots, issued time.Time) ([]byte, error) {
 		evidence = []check.Evidence{}
 	}
 	req := check.Request{
-		Schema: check.RequestSchema, Run: j.Run, Delivery: j.Delivery,
+		Schema: check.RequestSchema, Run: j.Run, Delivery: j.Delivery, Source: j.Source,
 		Repository: j.Repository, Base: j.Base, Head: j.Head,
 		Candidate: check.Candidate{Commit: j.Candidate.Commit(), Tree: j.Candidate.Tree(), Root: roots.candidate},
 		Action:    check.Action{Commit: j.Action.Commit(), Root: roots.action, ProgramSHA256: j.ProgramSHA256},

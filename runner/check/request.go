@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -46,8 +47,13 @@ type Request struct {
 	Schema string `json:"schema"`
 	// Run names this run; the result repeats it.
 	Run string `json:"run"`
-	// Delivery is the opaque public name of the delivery that led to the run.
-	Delivery fencepost.DeliveryID `json:"delivery"`
+	// Delivery is the opaque public name of the delivery that led to the run of
+	// a gate. Empty, and not in the file, for a source.
+	Delivery fencepost.DeliveryID `json:"delivery,omitzero" strict:"optional"`
+	// Source is the source that the content is of. Nil, and not in the file,
+	// for a gate. With it Base, Head and Candidate are one commit: the head of
+	// the branch.
+	Source *Source `json:"source,omitzero"`
 	// Repository is the one that the candidate belongs to.
 	Repository Repository `json:"repository"`
 	// Base is the branch that the candidate would be merged into.
@@ -65,6 +71,34 @@ type Request struct {
 	// Evidence holds facts that the provider vouched for, at most
 	// [MaxEvidence] in the order given. It may be empty, never null.
 	Evidence []Evidence `json:"evidence"`
+}
+
+// A Source says for which source and in what order a run is (DESIGN §9).
+type Source struct {
+	// ID is the source's UUID in its lower-case form.
+	ID string `json:"id"`
+	// Revision is the digest of the source's policy: 64 lower-case hexadecimal
+	// digits.
+	Revision Digest `json:"revision"`
+	// Fence orders the runs of the source, in decimal: a later run has a higher
+	// one, for ever. A program that changes something elsewhere keeps the
+	// highest that it has seen there, in the same step as the change, and
+	// changes nothing for a lower one.
+	Fence string `json:"fence"`
+}
+
+func (s *Source) validate() error {
+	if _, err := fencepost.ParseSourceID(s.ID); err != nil {
+		return fmt.Errorf("source.id: %w", err)
+	}
+	if s.Revision.IsZero() {
+		return fmt.Errorf("source.revision is not set: %w", fencepost.ErrMalformed)
+	}
+	n, err := strconv.ParseUint(s.Fence, 10, 64)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s.Fence {
+		return fmt.Errorf("source.fence: want a positive decimal number: %w", fencepost.ErrMalformed)
+	}
+	return nil
 }
 
 // A Repository is named by what the provider never changes, and by what
@@ -144,7 +178,7 @@ func (r *Request) Validate() error {
 	if err := validRun(r.Run); err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
-	if _, err := fencepost.ParseDeliveryID(string(r.Delivery)); err != nil {
+	if err := r.validateOrigin(); err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
 	if err := r.Repository.validate(); err != nil {
@@ -160,6 +194,21 @@ func (r *Request) Validate() error {
 		return fmt.Errorf("request: %w", err)
 	}
 	return r.validateEvidence()
+}
+
+// validateOrigin requires a delivery or a source, and not both.
+func (r *Request) validateOrigin() error {
+	if r.Source == nil {
+		_, err := fencepost.ParseDeliveryID(string(r.Delivery))
+		return err
+	}
+	switch {
+	case r.Delivery != "":
+		return fmt.Errorf("delivery and source: %w", fencepost.ErrMalformed)
+	case r.Base.Commit != r.Head.Commit || r.Head.Commit != r.Candidate.Commit:
+		return fmt.Errorf("base, head and candidate of a source are not one commit: %w", fencepost.ErrMalformed)
+	}
+	return r.Source.validate()
 }
 
 func (r *Repository) validate() error {

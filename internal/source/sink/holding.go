@@ -52,6 +52,8 @@ type state struct {
 	Source string `json:"source"`
 	// Fence is the highest one that an application came with.
 	Fence uint64 `json:"fence"`
+	// Done is what a program took last; in a program's state alone.
+	Done *doneState `json:"done,omitzero"`
 }
 
 // A record says what a tree is: trees/<id>.json. It is written when all of the

@@ -70,7 +70,11 @@ func umaskHides(dir string, readers fs.FileMode, random io.Reader) (hides bool, 
 		want := readers & 0o555
 		hides = info.Mode()&want != want && runtime.GOOS != "windows"
 	}
-	return hides, hostless(errors.Join(err, f.Close(), os.Remove(full)))
+	gone := os.Remove(full)
+	if errors.Is(gone, fs.ErrNotExist) {
+		gone = nil // swept away by whoever has the lock
+	}
+	return hides, hostless(errors.Join(err, f.Close(), gone))
 }
 
 // within reports whether path is dir or in it, by whatever name: it goes up

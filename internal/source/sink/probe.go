@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"syscall"
 
 	"github.com/fencepost/fencepost/internal/durable"
 )
@@ -58,6 +59,21 @@ func (d *Directory) Probe(ctx context.Context) error {
 	if _, err := readState(o.root, d.opts.Source); err != nil {
 		return unopened(err)
 	}
+	return d.tryOut(o)
+}
+
+// tryOut tries the place and sweeps it, unless somebody is at it: what works
+// for them is tried enough, and they tidy up. Without the lock, the trial
+// would be swept away by another process's.
+func (d *Directory) tryOut(o *openDirectory) (err error) {
+	unlock, err := o.tryLock()
+	if err != nil {
+		return unopened(err)
+	}
+	if unlock == nil {
+		return nil
+	}
+	defer func() { err = errors.Join(err, leftover(unlock())) }()
 	if err := d.trial(o); err != nil {
 		return unopened(err)
 	}
@@ -140,7 +156,11 @@ func unopened(err error) error {
 	case errors.Is(err, errNotOurs):
 		return unfit(err, "something that Fencepost did not make stands where the holding place beside the sink's path is to be", "move it away")
 	}
-	return unfit(err, "the sink's path can't be used", "see the log for why")
+	what := "the sink's path can't be used"
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		what += " (" + errno.Error() + ")"
+	}
+	return unfit(err, what, "mend that, or name another path")
 }
 
 // trial makes in the holding place what an application makes: a directory with
@@ -173,16 +193,8 @@ func (d *Directory) trial(o *openDirectory) (err error) {
 	return nil
 }
 
-// sweep removes what killed processes left, unless somebody is at it.
-func (d *Directory) sweep(o *openDirectory) (err error) {
-	unlock, err := o.tryLock()
-	if err != nil {
-		return unopened(err)
-	}
-	if unlock == nil {
-		return nil // whoever has the lock tidies up
-	}
-	defer func() { err = errors.Join(err, leftover(unlock())) }()
+// sweep removes what killed processes left. The caller has the lock.
+func (d *Directory) sweep(o *openDirectory) error {
 	l, err := o.list()
 	if err != nil {
 		return unopened(err)

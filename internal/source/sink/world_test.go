@@ -24,11 +24,16 @@ import (
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/source"
 	"github.com/fencepost/fencepost/internal/store/pgtest"
+	"github.com/fencepost/fencepost/runner"
 )
 
 var postgres = pgtest.Server{Fast: true}
 
+// entry is what the sandbox needs of the process.
+var entry runner.Entry
+
 func TestMain(m *testing.M) {
+	entry = runner.Init()
 	if code, child := runChild(); child {
 		os.Exit(code)
 	}
