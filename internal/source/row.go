@@ -137,8 +137,8 @@ type SourceRow struct {
 	// proved repository and owner.
 	Observed   fencepost.CommitID
 	ObservedAt time.Time
-	// TriedAt and Trouble are the time of the last observation of any kind,
-	// and its reason if it was none.
+	// TriedAt and Trouble are the time of the last observation of any kind, or
+	// of its claim while it is under way, and its reason if it was none.
 	TriedAt time.Time
 	Trouble fencepost.Reason
 	// Applied is the newest commit that the sink has whole, under

@@ -83,7 +83,9 @@ type Store interface {
 	// one transaction; again from the start if a row changed meanwhile, a
 	// bounded number of times. When it returns nil, all of it is on stable
 	// storage. Its errors match [ErrUnknownSource], [ErrContention], those of
-	// t, or have the reason [fencepost.ReasonUnavailable].
+	// t, or have the reason [fencepost.ReasonUnavailable], or one of a store
+	// that takes no more: full, corrupt, poisoned. After an error that has a
+	// reason it is not always known that nothing was stored.
 	Change(ctx context.Context, id fencepost.SourceID, l Lookup, t Transition) error
 
 	// Register makes the sources of a configuration known: it adds a row, with
@@ -102,10 +104,11 @@ type Store interface {
 	Holds(ctx context.Context, h Hold) error
 
 	// Due claims at most limit enabled sources whose next check has come and
-	// that nobody is at, in stable order, for the given time.
+	// that nobody is at, in stable order, for the given time. Their TriedAt is
+	// the claim's.
 	Due(ctx context.Context, limit int, claim time.Duration) ([]SourceRow, error)
 	// Checked stores for each source that was observed without news: when,
-	// and the next check. One transaction for all; a source whose row changed
+	// which is taken to be the claim's time, and the next check. One transaction for all; a source whose row changed
 	// since is left out.
 	Checked(ctx context.Context, all []Check) error
 

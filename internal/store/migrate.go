@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/pressly/goose/v3"
 )
@@ -60,8 +61,9 @@ func tryAgain(err error) bool {
 	if !ok {
 		return false
 	}
-	// On SQLite "there is such a table already" has only the general code.
-	return f.Class == ErrBusy || f.Class == ErrDuplicate || f.Code == "1" || f.Code == "42P07"
+	// There is such a table already, or its type; on SQLite this has only the
+	// general code.
+	return f.Class == ErrBusy || f.Class == ErrDuplicate || slices.Contains([]string{"42P07", "42710", "1"}, f.Code)
 }
 
 func (d *DB) migrateOnce(ctx context.Context, provider *goose.Provider, target int64) error {

@@ -18,9 +18,10 @@ const stillHeld = `source_locks.source = ? and source_locks.token = ? and source
 		and source_runs.token = source_locks.token and source_runs.status = 'running')`
 
 const (
-	// An expiry never comes closer.
+	// An expiry never comes closer, but for one that a clock made which went
+	// back since: a holder that dies must not keep its lock until then.
 	renewLock = `update source_locks set renewed_at = {now},
-			expires_at = case when expires_at > {now} + ? then expires_at else {now} + ? end
+			expires_at = case when expires_at > {now} + ? and renewed_at <= {now} then expires_at else {now} + ? end
 		where ` + stillHeld + ` returning expires_at`
 	checkLock = `select source_locks.expires_at from source_locks where ` + stillHeld
 )

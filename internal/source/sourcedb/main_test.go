@@ -115,10 +115,12 @@ func onSQLite(t testing.TB) *world {
 	return finish(t, store.Options{Path: filepath.Join(t.TempDir(), "test.db"), Now: c.Now}, c.elapse)
 }
 
-func onPostgres(t testing.TB) *world {
+func onPostgres(t testing.TB) *world { return onPostgresWith(t, store.Options{}) }
+
+func onPostgresWith(t testing.TB, o store.Options) *world {
 	t.Helper()
-	url := postgres.Database(t)
-	return finish(t, store.Options{URL: url, Connections: 4}, postgres.Clock(t, url).Elapse)
+	o.URL, o.Connections = postgres.Database(t), 4
+	return finish(t, o, postgres.Clock(t, o.URL).Elapse)
 }
 
 func TestStore(t *testing.T) {
@@ -133,7 +135,8 @@ func TestStore(t *testing.T) {
 // statement, and no row lock is needed for it.
 func TestStoreWithoutRowLocks(t *testing.T) {
 	storetest.Races(t, func(t testing.TB) storetest.Harness {
-		w := onPostgres(t)
+		// Each loser tries again by itself, so there are more tries.
+		w := onPostgresWith(t, store.Options{Tries: 100})
 		w.Harness.Open = func(t testing.TB) source.Store {
 			s, _ := w.open(t, sourcedb.Hooks{})
 			return sourcedb.Optimistic(s)

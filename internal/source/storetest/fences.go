@@ -166,6 +166,12 @@ func holdRenewed(t *testing.T, fresh func(testing.TB) Harness) {
 	if err := w.store.Holds(t.Context(), h); err != nil {
 		t.Errorf("holds: %v", err)
 	}
+	// A clock that was a day ahead doesn't leave the lock standing for a day.
+	w.Elapse(t, -24*time.Hour)
+	now := w.see(t, 1, source.Lookup{}).Now
+	if expires, err = w.store.Renew(t.Context(), h, time.Minute); err != nil || expires.Sub(now) > 2*time.Minute {
+		t.Errorf("after the clock went back to %v: %v, %v; want about a minute later", now, expires, err)
+	}
 }
 
 func holdLost(t *testing.T, fresh func(testing.TB) Harness) {
