@@ -66,14 +66,17 @@ func (q *Queue) Run(ctx context.Context, handlers map[string]Worker, tasks []Per
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if q.config.Dialect == SQLite {
-		if err := q.takeOver(ctx); err != nil {
-			return err
-		}
+		err = q.takeOver(ctx)
 	}
-	if err := client.Start(ctx); err != nil {
+	if err == nil {
+		err = client.Start(ctx)
+	}
+	switch {
+	case err == nil:
+		<-client.Stopped()
+	case ctx.Err() == nil:
 		return unavailable("jobs.run", err)
 	}
-	<-client.Stopped()
 	return nil
 }
 
@@ -90,10 +93,7 @@ func (q *Queue) takeOver(ctx context.Context) error {
 			ElectedAt: leader.ElectedAt, LeaderID: leader.LeaderID, LeadershipTopic: "river_leadership",
 		})
 	}
-	if err != nil {
-		return unavailable("jobs.run", err)
-	}
-	return nil
+	return err
 }
 
 // workConfig is that of the client that works.
