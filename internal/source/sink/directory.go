@@ -121,7 +121,7 @@ type Directory struct {
 type openDirectory struct {
 	*holding
 	work *gitfetch.Workspace
-	// chmod: the umask takes away what readers need of files.
+	// chmod: the umask gives files other readers than they should have.
 	chmod bool
 }
 
@@ -163,7 +163,7 @@ func (d *Directory) opened() (*openDirectory, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
-	chmod, err := umaskHides(filepath.Join(d.parent, dir), d.opts.DirMode, d.opts.Random)
+	chmod, err := umaskDiffers(filepath.Join(d.parent, dir), d.opts.DirMode, d.opts.Random)
 	if err != nil {
 		return nil, errors.Join(err, work.Close(), h.close())
 	}

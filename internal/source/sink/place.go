@@ -53,9 +53,9 @@ func trialName(random io.Reader) (string, error) {
 	return trialPrefix + hex.EncodeToString(b[:]), nil
 }
 
-// umaskHides reports whether files that are made for everybody to read come
-// out with fewer readers than they should have.
-func umaskHides(dir string, readers fs.FileMode, random io.Reader) (hides bool, err error) {
+// umaskDiffers reports whether files that are made for everybody to read come
+// out with other readers than they should have.
+func umaskDiffers(dir string, readers fs.FileMode, random io.Reader) (differs bool, err error) {
 	name, err := trialName(random)
 	if err != nil {
 		return false, err
@@ -67,14 +67,13 @@ func umaskHides(dir string, readers fs.FileMode, random io.Reader) (hides bool, 
 	}
 	info, err := f.Stat()
 	if err == nil {
-		want := readers & 0o555
-		hides = info.Mode()&want != want && runtime.GOOS != "windows"
+		differs = info.Mode().Perm() != readers&0o555 && runtime.GOOS != "windows"
 	}
 	gone := os.Remove(full)
 	if errors.Is(gone, fs.ErrNotExist) {
 		gone = nil // swept away by whoever has the lock
 	}
-	return hides, hostless(errors.Join(err, f.Close(), gone))
+	return differs, hostless(errors.Join(err, f.Close(), gone))
 }
 
 // within reports whether path is dir or in it, by whatever name: it goes up

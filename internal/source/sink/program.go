@@ -254,7 +254,7 @@ func (p *Program) run(ctx context.Context, a source.Application) (left, err erro
 	switch o := record.Outcome.(type) {
 	case runner.Concluded:
 		if o.Result.Conclusion != check.ConclusionPass {
-			return left, refused(DetailProgram, errors.New("the program blocked"))
+			return left, &source.SinkError{Reason: fencepost.ReasonRefused, Detail: DetailProgram, Err: errors.New("the program blocked")}
 		}
 		return left, p.keep(ctx, o.Report)
 	case runner.Failed:

@@ -159,7 +159,7 @@ func TestHowAProgramEndsDecides(t *testing.T) {
 		reason fencepost.Reason // empty: lost
 		detail string
 	}{
-		"block":        {concluded(check.ConclusionBlock), fencepost.ReasonContent, DetailProgram},
+		"block":        {concluded(check.ConclusionBlock), fencepost.ReasonRefused, DetailProgram},
 		"timeout":      {failedWith(fencepost.ReasonTimeout, runner.ErrWall), fencepost.ReasonTimeout, DetailProgram},
 		"other digest": {failedWith(fencepost.ReasonProgramDigest, runner.ErrProgram), fencepost.ReasonProgramDigest, DetailProgram},
 		"no output":    {failedWith(fencepost.ReasonMissingOutput, cause), fencepost.ReasonMissingOutput, DetailProgram},
@@ -334,7 +334,7 @@ func TestARealProgramRuns(t *testing.T) {
 	must(t, err)
 	must(t, applied.Leftover)
 	_, err = b.sink.Apply(t.Context(), b.application(bad, 8))
-	wantSinkError(t, err, fencepost.ReasonContent, DetailProgram)
+	wantSinkError(t, err, fencepost.ReasonRefused, DetailProgram)
 	if len(b.reports.all) != 1 || strings.TrimSpace(b.reports.all[0]) != "{}" {
 		t.Errorf("reports = %q", b.reports.all)
 	}
