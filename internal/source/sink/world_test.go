@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,13 +52,20 @@ type repo struct {
 	env []string
 }
 
+// backend finds git's http-backend.
+var backend = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("git", "--exec-path").Output()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(strings.TrimSpace(string(out)), "git-http-backend")
+	_, err = os.Stat(path)
+	return path, err
+})
+
 func newRepo(t testing.TB) *repo {
 	t.Helper()
-	out, err := exec.Command("git", "--exec-path").Output()
-	backend := filepath.Join(strings.TrimSpace(string(out)), "git-http-backend")
-	if err == nil {
-		_, err = os.Stat(backend)
-	}
+	path, err := backend()
 	if err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("git http-backend: %v", err)
@@ -68,26 +76,18 @@ func newRepo(t testing.TB) *repo {
 	r := &repo{dir: filepath.Join(dir, "r"), env: []string{
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "HOME=" + dir, "PATH=" + os.Getenv("PATH"), "LC_ALL=C",
 	}}
-	r.git(t, dir, nil, "init", "-q", "--bare", "-b", "main", r.dir)
+	// What git init makes, without starting it.
+	for _, sub := range []string{"objects", "refs/heads"} {
+		must(t, os.MkdirAll(filepath.Join(r.dir, sub), 0o755))
+	}
+	must(t, os.WriteFile(filepath.Join(r.dir, "HEAD"), []byte("ref: refs/heads/main\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(r.dir, "config"), []byte("[core]\n\trepositoryformatversion = 0\n\tbare = true\n"), 0o644))
 	server := httptest.NewServer(&cgi.Handler{
-		Path: backend, Env: append([]string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1"}, r.env...), Stderr: io.Discard,
+		Path: path, Env: append([]string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1"}, r.env...), Stderr: io.Discard,
 	})
 	t.Cleanup(server.Close)
 	r.url = server.URL + "/r"
 	return r
-}
-
-func (r *repo) git(t testing.TB, dir string, stdin []byte, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("git", args...)
-	cmd.Dir, cmd.Env, cmd.Stdin = dir, r.env, bytes.NewReader(stdin)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, stderr.Bytes())
-	}
-	return strings.TrimSpace(string(out))
 }
 
 // commit makes a commit whose tree is exactly tree.
@@ -105,8 +105,14 @@ func (r *repo) commit(t testing.TB, tree files) fencepost.CommitID {
 		}
 		fmt.Fprintf(&in, "M %s inline \"%s\"\ndata %d\n%s\n", mode, name, len(content), content)
 	}
-	r.git(t, r.dir, in.Bytes(), "fast-import", "--quiet", "--force")
-	id, err := fencepost.ParseCommitID(r.git(t, r.dir, nil, "rev-parse", "refs/heads/main"))
+	cmd := exec.Command("git", "fast-import", "--quiet", "--force")
+	cmd.Dir, cmd.Env, cmd.Stdin = r.dir, r.env, &in
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git fast-import: %v\n%s", err, out)
+	}
+	ref, err := os.ReadFile(filepath.Join(r.dir, "refs/heads/main"))
+	must(t, err)
+	id, err := fencepost.ParseCommitID(strings.TrimSpace(string(ref)))
 	must(t, err)
 	return id
 }
