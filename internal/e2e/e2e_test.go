@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencepost/fencepost/internal/forgesim"
 	"github.com/fencepost/fencepost/internal/receipt"
+	"github.com/fencepost/fencepost/internal/store/pgtest"
 	"github.com/fencepost/fencepost/internal/trial/world"
 )
 
@@ -33,6 +34,11 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	// Tests of permissions run the binary as somebody else.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	fencepostBinary, hostileProgram = filepath.Join(dir, "fencepost"), filepath.Join(dir, "hostile")
 	for out, pkg := range map[string]string{
 		fencepostBinary: "github.com/fencepost/fencepost/cmd/fencepost",
@@ -45,7 +51,7 @@ func run(m *testing.M) int {
 			return 1
 		}
 	}
-	return m.Run()
+	return pgtest.Run(m, &postgres)
 }
 
 // behave is a repository whose check does what it is told.

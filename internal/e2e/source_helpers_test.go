@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -466,4 +467,90 @@ func (w *watcher) run(ctx context.Context, every time.Duration) {
 		case <-tick.C:
 		}
 	}
+}
+
+// A reader is a watcher of the source of a handbook, which looks all the time.
+type reader struct {
+	*watcher
+	stop func()
+}
+
+func watchHandbook(t *testing.T, f *world.Field) *reader {
+	t.Helper()
+	w := watch(f.Served("handbook"), time.Minute)
+	r := f.Repositories["handbook"]
+	for _, commit := range r.Refs() {
+		tr, err := committed(t.Context(), r.GitDir(), commit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.know(tr)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { w.run(ctx, time.Millisecond) })
+	stop := sync.OnceFunc(func() { cancel(); all.Wait() })
+	t.Cleanup(stop)
+	return &reader{w, stop}
+}
+
+// push pushes an edition that readers may see from now on.
+func (r *reader) push(t *testing.T, f *world.Field, n int) string {
+	t.Helper()
+	tr := tree{}
+	for path, text := range edition(n) {
+		tr[path] = "100644 " + text
+	}
+	tr["bin/run"] = "100755 " + edition(n)["bin/run"]
+	r.know(tr)
+	return pushEdition(t, f, n)
+}
+
+// finish ends the reading and judges it.
+func (r *reader) finish(t *testing.T, f *world.Field, commit string) {
+	t.Helper()
+	r.stop()
+	r.look(false)
+	for _, fault := range r.faults {
+		t.Errorf("a reader: %s", fault)
+	}
+	if r.reads < 2 {
+		t.Errorf("the reader read %d times", r.reads)
+	}
+	wantServed(t, f, "handbook", commit)
+	t.Logf("%d reads saw %d trees", r.reads, r.seen)
+}
+
+// deliverTo sends what waits in the outbox of a field with manual delivery to
+// a URL, and returns the answers.
+func deliverTo(t *testing.T, f *world.Field, to string) (answers []world.Answer) {
+	t.Helper()
+	for _, d := range f.Forge.TakeOutbox() {
+		req, err := f.Forge.Request(t.Context(), d, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, a := exchange(t, f, req)
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+// exchange sends a request and reads the answer.
+func exchange(t *testing.T, f *world.Field, req *http.Request) (int, world.Answer) {
+	t.Helper()
+	resp, err := f.Client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := world.ReadAnswer(text)
+	if err != nil {
+		t.Fatalf("%d %q: %v", resp.StatusCode, text, err)
+	}
+	return resp.StatusCode, a
 }
