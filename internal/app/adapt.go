@@ -268,7 +268,10 @@ type throttle struct {
 	now  func() time.Time
 }
 
-// Run implements [gate.Runner]. Its wait counts as part of the run: the lease
+// throttle is the runner with the room that gates and sinks share.
+func (a *App) throttle() throttle { return throttle{runner: a.runner, room: a.room, now: a.Now} }
+
+// Run implements [gate.Runner] and [sink.Runner]. Its wait counts as part of the run: the lease
 // is renewed meanwhile, as the runner does once it has the job.
 func (t throttle) Run(ctx context.Context, j runner.Job) runner.Record {
 	if err := t.enter(ctx, j.Lease); err != nil {

@@ -71,6 +71,8 @@ type App struct {
 	ingress *ingress.Server
 	ops     *ops.Server
 
+	// room has a token for each program that runs.
+	room chan struct{}
 	// sourcing is nil where no source is configured.
 	sourcing      *sourcing
 	githubSources map[string]*github.Client
@@ -89,7 +91,9 @@ type App struct {
 // [config.ErrInvalid]; see also [ErrNotOurs], [ErrVersion], [ErrExposed] and
 // the errors of the packages below.
 func Open(ctx context.Context, o Options) (_ *App, err error) {
-	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{}, githubSources: map[string]*github.Client{}}
+	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{}, githubSources: map[string]*github.Client{},
+		room: make(chan struct{}, max(1, o.Config.Runner.Concurrent)),
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())

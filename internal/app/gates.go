@@ -186,7 +186,7 @@ func (a *App) openPool(gates []*gate.Gate) (err error) {
 	w := a.Config.Work
 	a.pool, err = gate.New(gate.Config{
 		Gates: gates, Queue: queue{a.inbox}, Ledger: a.ledger, Fetcher: gate.Fetching(a.fetch),
-		Runner: throttle{runner: a.runner, room: make(chan struct{}, a.Config.Runner.Concurrent), now: a.Now},
+		Runner: a.throttle(),
 		Store:  evidence{a.artifacts}, Notes: a.notebook, Standings: a.notebook,
 		Journal: a.journal, Alerts: alerts{a.alerts, a.Log}, Log: a.Log, Now: a.Now,
 		Limits: gate.Limits{

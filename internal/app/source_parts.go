@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"path/filepath"
 	"slices"
 
 	"github.com/fencepost/fencepost"
@@ -17,7 +16,6 @@ import (
 	"github.com/fencepost/fencepost/internal/source/push"
 	"github.com/fencepost/fencepost/internal/source/remote"
 	"github.com/fencepost/fencepost/internal/source/remote/gitea"
-	"github.com/fencepost/fencepost/internal/source/sink"
 	"github.com/fencepost/fencepost/webhook"
 )
 
@@ -166,35 +164,6 @@ func (a *App) githubSource(c config.Source) (remote.Identity, remote.Ancestry, g
 		ID: c.Repository.ID, OwnerID: c.Repository.OwnerID, Name: c.Repository.FullName(),
 	}}
 	return g, g, g.Credential, nil
-}
-
-// sourceSink is where a source's content goes.
-func (a *App) sourceSink(c config.Source) (source.Sink, error) {
-	content := sink.Content{
-		Include: c.Sink.Include, Exclude: c.Sink.Exclude, Require: c.Sink.Require, Mount: c.Sink.Mount,
-	}
-	dataDir, err := filepath.Abs(a.Config.DataDir)
-	if err != nil {
-		return nil, err
-	}
-	switch c.Sink.Kind {
-	case config.SinkDirectory:
-		d, err := sink.NewDirectory(sink.DirectoryOptions{
-			Source: c.ID, Path: c.Sink.Directory.Path, DataDir: dataDir, Content: content,
-			Keep: c.Sink.Directory.Keep, Grace: orNegative(c.Sink.Directory.Grace), Most: c.Sink.Directory.Most,
-			Reserve: int64(c.Sink.Directory.Reserve), DirMode: c.Sink.Directory.Mode, Now: a.Now,
-		})
-		if err != nil {
-			return nil, err
-		}
-		a.opened(d.Close)
-		return d, nil
-	case config.SinkRows:
-		return a.rowsSink(c, content)
-	case config.SinkProgram:
-		return a.programSink(c, content)
-	}
-	return nil, fmt.Errorf("sink %q: %w", c.Sink.Kind, config.ErrInvalid)
 }
 
 // A sourceRoute is a source's entry point.

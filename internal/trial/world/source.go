@@ -76,6 +76,9 @@ func (w *World) makeSource(ctx context.Context) (section, token string, err erro
 	if sink == "" {
 		sink = fmt.Sprintf("{kind: directory, path: %q}", w.Served())
 	}
+	if w.SinkOf != nil {
+		sink = w.SinkOf(w, w.Checks.Ref("refs/heads/"+w.Checks.DefaultBranch()), w.SHA256)
+	}
 	timings := w.Source.Timings
 	if timings == "" {
 		timings = "{}"

@@ -63,6 +63,9 @@ type Config struct {
 	PrivateChecks bool
 	// Source, where set, makes a source beside the gate.
 	Source *SourceConfig
+	// SinkOf, where set, gives the YAML of the source's sink in a world whose
+	// forge is made: with the commit and digest of the check's program.
+	SinkOf func(w *World, commit, digest string) string
 	// YAML is appended to the configuration, for further sections.
 	YAML string
 	// Args are appended to `fencepost serve`.
