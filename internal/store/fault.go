@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 
@@ -119,11 +121,22 @@ func Sanitize(err error) error {
 			return &Fault{Class: class}
 		}
 	}
-	_, dial := errors.AsType[*pgconn.ConnectError](err)
-	if dial || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) {
+	if unreachable(err) {
 		return &Fault{Class: ErrUnavailable}
 	}
 	return err
+}
+
+// unreachable says whether err is of the way to the database.
+func unreachable(err error) bool {
+	for _, e := range []error{driver.ErrBadConn, sql.ErrConnDone, sql.ErrTxDone, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	_, dial := errors.AsType[*pgconn.ConnectError](err)
+	_, network := errors.AsType[net.Error](err)
+	return dial || network
 }
 
 // fault is Sanitize for an error that came from a driver for certain.

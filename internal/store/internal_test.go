@@ -5,6 +5,10 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,11 +65,15 @@ func TestSanitize(t *testing.T) {
 	for _, err := range []error{
 		&pgconn.PgError{Code: "57P01", Message: "canary"}, driver.ErrBadConn, sql.ErrTxDone, context.Canceled,
 		errors.Join(errors.New("canary"), context.DeadlineExceeded),
+		fmt.Errorf("queue: %w", &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{Port: 5432}, Err: io.ErrUnexpectedEOF}),
 	} {
 		got := Sanitize(err)
 		f, ok := errors.AsType[*Fault](got)
 		if !ok || f.Class == nil {
 			t.Errorf("%T became %v, want a Fault", err, got)
+		}
+		if text := fmt.Sprintf("%v", got); strings.Contains(text, "canary") || strings.Contains(text, "5432") {
+			t.Errorf("%T shows %s", err, text)
 		}
 	}
 }
