@@ -334,7 +334,7 @@ func TestComparisonsCountWhatIsLacking(t *testing.T) {
 			hold(t, "compared commit", c, map[string]string{"sha": "string", "url": "string", "parents[].sha": "string"})
 		}
 	}
-	if code, _, _ := b.do("GET", "/api/v1/repos/acme/docs/compare/"+strings.Repeat("ab", 20)+"..."+first, "token "+b.token); code != 500 {
+	if code, _, _ := b.do("GET", "/api/v1/repos/acme/docs/compare/"+strings.Repeat("ab", 20)+"..."+first, "token "+b.token); code != 404 {
 		t.Errorf("of a commit that is not there: %d", code)
 	}
 }

@@ -160,8 +160,7 @@ func compare(w http.ResponseWriter, r *http.Request, repo *Repository) {
 			Commits []compared `json:"commits"`
 		}
 		if err := f.inside(r.Context(), repo, fmt.Sprintf("/compare/%s?per_page=100&page=%d", r.PathValue("basehead"), page), &got); err != nil {
-			// Of a commit that is not there, or without a common one.
-			f.failure(w, http.StatusInternalServerError, "")
+			f.failure(w, http.StatusNotFound, "not found")
 			return
 		}
 		total, shown = got.Total, append(shown, got.Commits...)
@@ -245,7 +244,13 @@ func (r *Repository) render() object {
 		"permissions": object{"admin": false, "push": false, "pull": true}, "has_code": true, "has_issues": true, "has_wiki": true,
 		"has_pull_requests": true, "has_projects": true, "has_releases": true, "has_packages": true, "has_actions": true,
 		"internal": false, "mirror_interval": "", "object_format_name": "sha1", "topics": []string{}, "licenses": []string{},
-		"avatar_url": "", "default_merge_style": "merge",
+		"avatar_url": "", "default_merge_style": "merge", "branch_count": 1, "projects_mode": "all", "mirror_updated": "0001-01-01T00:00:00Z",
+		"ignore_whitespace_conflicts": false, "allow_merge_commits": true, "allow_rebase": true, "allow_rebase_explicit": true,
+		"allow_squash_merge": true, "allow_fast_forward_only_merge": true, "allow_rebase_update": true, "allow_manual_merge": false,
+		"autodetect_manual_merge": false, "default_delete_branch_after_merge": false, "default_allow_maintainer_edit": false,
+		"internal_tracker": object{
+			"enable_time_tracker": true, "allow_only_contributors_to_track_time": true, "enable_issue_dependencies": true,
+		},
 	}
 }
 
