@@ -110,7 +110,8 @@ type Directory struct {
 	fsys   func(dir string) durable.Linker
 
 	mu sync.Mutex
-	// Guarded by mu; nil until something is done, and after Close.
+	// Guarded by mu; nil while nothing is done: thousands of sources must not
+	// hold files open.
 	open   *openDirectory
 	closed bool
 	// last is guarded by mu.
@@ -121,6 +122,10 @@ type Directory struct {
 type openDirectory struct {
 	*holding
 	work *gitfetch.Workspace
+	// users are calls under way, and checkouts that were asked for and not
+	// applied yet: their workspace must stay. Guarded by the Directory's mu. A
+	// fetch that fails leaves one behind, and no more than files open.
+	users int
 	// chmod: the umask gives files other readers than they should have.
 	chmod bool
 }
@@ -140,16 +145,38 @@ var _ source.Sink = (*Directory)(nil)
 // errClosed: the sink was closed.
 var errClosed = errors.New("sink is closed")
 
-// opened opens what is needed, once; what is missing is made.
-func (d *Directory) opened() (*openDirectory, error) {
+// enter opens what is needed, unless it is open; what is missing is made.
+func (d *Directory) enter() (*openDirectory, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, errClosed
 	}
-	if d.open != nil {
-		return d.open, nil
+	if d.open == nil {
+		o, err := d.openPlace()
+		if err != nil {
+			return nil, err
+		}
+		d.open = o
 	}
+	d.open.users++
+	return d.open, nil
+}
+
+// leave closes what nobody uses any more. Its error matches
+// [source.ErrLeftover].
+func (d *Directory) leave(o *openDirectory, users int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o.users -= users
+	if o.users > 0 || d.open != o {
+		return nil
+	}
+	d.open = nil
+	return leftover(errors.Join(o.work.Close(), o.close()))
+}
+
+func (d *Directory) openPlace() (*openDirectory, error) {
 	fsys, name := d.fsys(d.parent), filepath.Base(d.opts.Path)
 	dir := holdingPrefix + name + holdingSuffix
 	if err := makePlace(fsys, d.parent, dir, d.opts.DirMode); err != nil {
@@ -167,8 +194,7 @@ func (d *Directory) opened() (*openDirectory, error) {
 	if err != nil {
 		return nil, errors.Join(err, work.Close(), h.close())
 	}
-	d.open = &openDirectory{holding: h, work: work, chmod: chmod}
-	return d.open, nil
+	return &openDirectory{holding: h, work: work, chmod: chmod}, nil
 }
 
 // Close removes the process's own checkouts and lets go of the place. What is
@@ -188,16 +214,17 @@ func (d *Directory) Close() error {
 // Place implements [source.Sink]. It is where the tree will be moved from, so
 // on the same file system.
 func (d *Directory) Place(ctx context.Context) (source.Place, error) {
-	o, err := d.opened()
-	if err == nil {
-		err = d.room(o.holding)
+	o, err := d.enter()
+	if err != nil {
+		return source.Place{}, sinkError(ctx, DetailPlace, err)
 	}
+	err = d.room(o.holding)
 	var last lastHave
 	if err == nil {
 		last.id, last.have, err = d.have(o)
 	}
 	if err != nil {
-		return source.Place{}, sinkError(ctx, DetailPlace, err)
+		return source.Place{}, sinkError(ctx, DetailPlace, errors.Join(err, d.leave(o, 1)))
 	}
 	d.keepHave(last)
 	return source.Place{Workspace: o.work, Select: d.rules.selector(), Have: last.have}, nil
@@ -225,10 +252,12 @@ func (d *Directory) Apply(ctx context.Context, a source.Application) (applied so
 	}
 	// Nothing is there any more if it was adopted.
 	defer func() { applied, err = released(a.Checkout, applied, err) }()
-	o, err := d.opened()
+	o, err := d.enter()
 	if err != nil {
 		return source.Applied{}, sinkError(ctx, DetailPlace, err)
 	}
+	// This call, and the place that the checkout was made in.
+	defer func() { applied.Leftover = errors.Join(applied.Leftover, d.leave(o, 2)) }()
 	unlock, err := o.lock(ctx)
 	if err != nil {
 		return source.Applied{}, sinkError(ctx, DetailLock, err)

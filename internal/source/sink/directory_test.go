@@ -47,7 +47,7 @@ func TestReadersMayEnterWhateverTheUmaskIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, func(o *DirectoryOptions) { o.DirMode = c.mode })
-			o, err := b.sink.opened()
+			o, err := b.sink.enter()
 			must(t, err)
 			o.chmod = true // as under a umask of 0077, which belongs to the whole process
 			a := b.application(b.sink, b.repo.commit(t, files{"x/f": "", "x/p*": ""}), 1)
@@ -271,7 +271,7 @@ func TestTheSameContentIsUnchanged(t *testing.T) {
 	if before != after {
 		t.Errorf("the link leads to %s, was %s", after, before)
 	}
-	o, err := b.sink.opened()
+	o, err := b.sink.enter()
 	must(t, err)
 	l, err := o.list()
 	must(t, err)
@@ -383,7 +383,7 @@ func TestLeftoversGoByTheLockAlone(t *testing.T) {
 	}
 	must(t, os.Symlink("nowhere", filepath.Join(holding, "link.tmp")))
 	must(t, os.Chmod(filepath.Join(holding, "trees/0123456789abcdef-00112233/deep"), 0o000))
-	o, err := b.sink.opened()
+	o, err := b.sink.enter()
 	must(t, err)
 	unlock, err := o.lock(t.Context())
 	must(t, err)
@@ -405,7 +405,7 @@ func TestAnApplicationWaitsForTheLockNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	a := b.application(b.sink, b.repo.commit(t, files{"a": "1"}), 1)
-	o, err := b.sink.opened()
+	o, err := b.sink.enter()
 	must(t, err)
 	unlock, err := o.lock(t.Context())
 	must(t, err)
@@ -500,4 +500,38 @@ func TestAClosedSinkDoesNothing(t *testing.T) {
 	must(t, b.sink.Close())
 	_, err := b.sink.Place(t.Context())
 	wantSinkError(t, err, fencepost.ReasonUnavailable, DetailPlace)
+}
+
+// TestNothingStaysOpenBetweenRuns counts for thousands of sources.
+func TestNothingStaysOpenBetweenRuns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	isOpen := func() bool {
+		b.sink.mu.Lock()
+		defer b.sink.mu.Unlock()
+		return b.sink.open != nil
+	}
+	if isOpen() {
+		t.Error("open after a probe")
+	}
+	commit := b.repo.commit(t, files{"a": "1"})
+	late := b.application(b.sink, commit, 1)
+	a := b.application(b.sink, commit, 2)
+	_, err := b.sink.Apply(t.Context(), a)
+	must(t, err)
+	if !isOpen() {
+		t.Error("closed although a checkout waits to be applied")
+	}
+	if _, err := b.sink.Apply(t.Context(), late); !errors.Is(err, source.ErrLost) {
+		t.Errorf("the late one: %v, want ErrLost", err)
+	}
+	if isOpen() {
+		t.Error("open after the last application")
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(b.path), ".served.fencepost", ".gitfetch-*"))
+	must(t, err)
+	if len(left) > 0 {
+		t.Errorf("workspaces are left: %d", len(left))
+	}
+	b.serves(files{"a": "1"})
 }

@@ -39,7 +39,7 @@ func unfit(err error, what, mend string) error { return &PlaceError{What: what, 
 // Probe implements [source.Sink]: it makes the holding place where it is
 // missing, tries in it all that an application does, and removes what killed
 // processes left. Its error matches [ErrPlace] or [source.ErrLeftover].
-func (d *Directory) Probe(ctx context.Context) error {
+func (d *Directory) Probe(context.Context) (err error) {
 	if err := d.probeParent(); err != nil {
 		return err
 	}
@@ -49,10 +49,11 @@ func (d *Directory) Probe(ctx context.Context) error {
 	if _, err := durable.CheckVolume(d.fsys(d.parent), "the sink's directory", d.opts.AllowVolatile); err != nil {
 		return unfit(err, "the file system of the sink's path can't keep what a sink promises", "use a directory on a local ext4, XFS, btrfs or ZFS that is not mounted read-only")
 	}
-	o, err := d.opened()
+	o, err := d.enter()
 	if err != nil {
 		return unopened(err)
 	}
+	defer func() { err = errors.Join(err, d.leave(o, 1)) }()
 	if err := d.probeDevice(o); err != nil {
 		return err
 	}
@@ -177,14 +178,19 @@ func (d *Directory) trial(o *openDirectory) (err error) {
 	if err := o.fsys.Mkdir(at, durable.DirPerm); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(o.root, path.Join(name, "file"), []byte("trial")); err != nil {
+	// Nothing is synced: thousands of sinks are tried at a start.
+	f, err := o.root.OpenFile(path.Join(name, "file"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, durable.FilePerm)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte("trial"), 0)
+	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	for _, step := range []func() error{
 		func() error { return o.fsys.Rename(at, at+".moved") },
 		func() error { return o.fsys.Symlink(name, at+".link") },
 		func() error { return o.fsys.Rename(at+".link", at) },
-		func() error { return o.fsys.SyncDir(".") },
 	} {
 		if err := step(); err != nil {
 			return err
