@@ -24,6 +24,7 @@ import (
 	"github.com/fencepost/fencepost/internal/ingress"
 	"github.com/fencepost/fencepost/internal/ops"
 	"github.com/fencepost/fencepost/internal/receipt"
+	"github.com/fencepost/fencepost/internal/source/remote/gitea"
 	"github.com/fencepost/fencepost/ledger/fileledger"
 	"github.com/fencepost/fencepost/runner"
 )
@@ -76,6 +77,7 @@ type App struct {
 	// sourcing is nil where no source is configured.
 	sourcing      *sourcing
 	githubSources map[string]*github.Client
+	giteaSources  map[string]*gitea.Client
 
 	listener, opsListener net.Listener
 	// recent is what the operations page showed last.
@@ -91,7 +93,7 @@ type App struct {
 // [config.ErrInvalid]; see also [ErrNotOurs], [ErrVersion], [ErrExposed] and
 // the errors of the packages below.
 func Open(ctx context.Context, o Options) (_ *App, err error) {
-	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{}, githubSources: map[string]*github.Client{},
+	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{}, githubSources: map[string]*github.Client{}, giteaSources: map[string]*gitea.Client{},
 		room: make(chan struct{}, max(1, o.Config.Runner.Concurrent)),
 	}
 	defer func() {

@@ -57,19 +57,36 @@ func (a *App) sourceProvider(c config.Source) (remote.Identity, remote.Ancestry,
 	if c.Provider == config.GitHub {
 		return a.githubSource(c)
 	}
-	client, err := gitea.New(gitea.Config{
-		API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous, UserAgent: "fencepost/" + a.Build.Version, Now: a.Now,
-		Limits: gitea.Limits{RequestTimeout: min(a.Config.Provider.Timeout, c.Timings.Observe), MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
-	})
+	client, err := a.giteaClient(c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	a.opened(func() error { client.Close(); return nil })
 	repository, err := client.Repository(c.Repository.ID, c.Repository.FullName())
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	return repository, repository, a.gitCredential(c), nil
+}
+
+// giteaClient is the one client of an instance and a credential: sources share
+// its connections.
+func (a *App) giteaClient(c config.Source) (*gitea.Client, error) {
+	timeout := min(a.Config.Provider.Timeout, c.Timings.Observe)
+	id := fmt.Sprintf("%s %s %v %t %s", c.API, c.Credential.Basic.Token, c.Credential.Anonymous, c.AllowHTTP, timeout)
+	if client, ok := a.giteaSources[id]; ok {
+		return client, nil
+	}
+	client, err := gitea.New(gitea.Config{
+		API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous,
+		UserAgent: "fencepost/" + a.Build.Version, Now: a.Now,
+		Limits: gitea.Limits{RequestTimeout: timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.opened(func() error { client.Close(); return nil })
+	a.giteaSources[id] = client
+	return client, nil
 }
 
 // sourceToken reads the source's token at each use; nil where it has none.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/alert"
@@ -124,6 +126,10 @@ func (a *App) openState(ctx context.Context, s *sourcing) error {
 	}
 	if s.db.Kind() == store.Postgres {
 		c.Dialect = jobs.PostgreSQL
+		if c.Listen, err = listener(ctx, o.URL); err != nil {
+			return err
+		}
+		a.opened(func() error { c.Listen.Close(); return nil })
 	}
 	if err := jobs.Migrate(ctx, c); err != nil {
 		return fmt.Errorf("database: %w", err)
@@ -137,6 +143,22 @@ func (a *App) openState(ctx context.Context, s *sourcing) error {
 	s.conns = gitfetch.NewTransport(gitfetch.TransportOptions{})
 	a.opened(func() error { s.conns.Close(); return nil })
 	return nil
+}
+
+// listener is the connection by which a queue hears of the jobs of other
+// processes.
+func listener(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// Its text would show the URL.
+		return nil, fmt.Errorf("database: its URL can't be read: %w", config.ErrInvalid)
+	}
+	c.MinConns, c.MaxConns = 0, 1
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w", store.Sanitize(err))
+	}
+	return pool, nil
 }
 
 // longestRun is the longest that one attempt may take.

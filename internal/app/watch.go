@@ -175,6 +175,10 @@ func (a *App) failed() error {
 	if err == nil {
 		err = a.ledger.Health().Poisoned
 	}
+	if err == nil && a.sourcing != nil {
+		// The queue writes there too, and must not go on.
+		err = a.sourcing.db.Check()
+	}
 	if err != nil {
 		a.standing(alert.LedgerCorrupt, true)
 	}

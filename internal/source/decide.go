@@ -216,6 +216,17 @@ func OnRevision(s Snapshot, p Policy, id fencepost.RunID) Change {
 	return change
 }
 
+// OnRemoval takes a source out that no configuration has any more: what is
+// queued or under way ends, the lock is free, and no alert stays. Its content
+// stays as it is.
+func OnRemoval(s Snapshot) Change {
+	if !s.Source.Enabled {
+		return Change{}
+	}
+	p := Policy{ID: s.Source.ID, Key: s.Source.Key, Revision: s.Source.Revision, Lineage: s.Source.Lineage}
+	return OnRevision(s, p, fencepost.RunID{})
+}
+
 // ended is the log of a run that ends now.
 func ended(s Snapshot, run *RunRow, status Status, why fencepost.Reason) *RunRow {
 	row := *run

@@ -80,6 +80,9 @@ func (i Intake) Register(ctx context.Context, policies []Policy) error {
 	for _, id := range changed {
 		p, ok := byID[id]
 		if !ok {
+			if err := i.Store.Change(ctx, id, Lookup{}, func(s Snapshot) (Change, error) { return OnRemoval(s), nil }); err != nil {
+				return fmt.Errorf("take out a source that is not configured any more: %w", err)
+			}
 			continue
 		}
 		run, err := fencepost.NewRunID(i.Random)

@@ -89,9 +89,10 @@ type Store interface {
 	Change(ctx context.Context, id fencepost.SourceID, l Lookup, t Transition) error
 
 	// Register makes the sources of a configuration known: it adds a row, with
-	// no revision, for each new one, keeps keys up to date, and disables all
-	// others. It returns those whose row has another revision, or is not
-	// enabled as wanted: each needs [OnRevision] by Change.
+	// no revision, for each new one, and keeps keys up to date. It returns those
+	// whose row has another revision, or is not enabled as wanted: each needs
+	// [OnRevision] by Change; and those that are enabled and not of the
+	// configuration: each needs [OnRemoval].
 	Register(ctx context.Context, all []Registration) (changed []fencepost.SourceID, err error)
 	// Named reports whether an accepted delivery of the source named the commit.
 	Named(ctx context.Context, id fencepost.SourceID, commit fencepost.CommitID) (bool, error)

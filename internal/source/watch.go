@@ -139,6 +139,11 @@ func OnFreshness(s Snapshot, p Policy) Change {
 		return Change{Resolve: alerts(p.Key, AlertFreshness, AlertFollowUpStuck)}
 	}
 	var change Change
+	if clamp(&row, s.Now) {
+		// The clock went back: an age counts on from now, rather than not at all
+		// until that time comes again.
+		change.Source = &row
+	}
 	judge := func(code AlertCode, since time.Time, after time.Duration) {
 		if !since.IsZero() && s.Now.Sub(since) >= after {
 			change.Raise = append(change.Raise, AlertRow{code, p.Key})
@@ -149,6 +154,16 @@ func OnFreshness(s Snapshot, p Policy) Change {
 	judge(AlertFreshness, earlier(row.UnmetSince, lastSeen(row)), p.Timings.AlertAfter)
 	judge(AlertFollowUpStuck, row.FollowUpSince, stuckAfter(p.Timings))
 	return change
+}
+
+// clamp takes times that lie ahead back to now, and reports whether one did.
+func clamp(row *SourceRow, now time.Time) (ahead bool) {
+	for _, t := range []*time.Time{&row.UnmetSince, &row.ObservedAt, &row.RegisteredAt, &row.FollowUpSince} {
+		if t.After(now) {
+			*t, ahead = now, true
+		}
+	}
+	return ahead
 }
 
 // lastSeen is since when a source has not been observed successfully.

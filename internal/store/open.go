@@ -60,6 +60,15 @@ func (d *DB) Close() error {
 	return nil
 }
 
+// Check is nil while the database may be written, and matches [ErrPoisoned]
+// once a sync has failed: then it never may again.
+func (d *DB) Check() error {
+	if d.poisoned.Load() {
+		return &Fault{Class: ErrPoisoned}
+	}
+	return nil
+}
+
 // Kind says which database it is.
 func (d *DB) Kind() Kind { return d.kind }
 

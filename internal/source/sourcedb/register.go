@@ -19,8 +19,7 @@ const (
 	insertLocks       = `insert into source_locks (source) values `
 	insertLocksTail   = ` on conflict (source) do nothing`
 
-	renameSource  = `update sources set key = ?, version = version + 1 where id = ? and version = ?`
-	disableSource = `update sources set enabled = 0, version = version + 1 where id = ? and version = ?`
+	renameSource = `update sources set key = ?, version = version + 1 where id = ? and version = ?`
 )
 
 // registered is what Register compares of a row.
@@ -57,10 +56,8 @@ func (s *Store) Register(ctx context.Context, all []source.Registration) (change
 				changed = append(changed, r.ID)
 			}
 		}
-		if err := addSources(ctx, tx, add, keys); err != nil {
-			return err
-		}
-		return disable(ctx, tx, rows)
+		changed = gone(changed, rows)
+		return addSources(ctx, tx, add, keys)
 	})
 	if err != nil {
 		return nil, contended(err)
@@ -103,19 +100,13 @@ func addSources(ctx context.Context, tx *store.Tx, add []fencepost.SourceID, key
 	return nil
 }
 
-// disable disables what the configuration doesn't have any more.
-func disable(ctx context.Context, tx *store.Tx, rows map[fencepost.SourceID]registered) error {
-	ids := make([]fencepost.SourceID, 0, len(rows))
+// gone adds the enabled ones that the configuration doesn't have any more.
+func gone(changed []fencepost.SourceID, rows map[fencepost.SourceID]registered) []fencepost.SourceID {
 	for id, row := range rows {
 		if row.enabled {
-			ids = append(ids, id)
+			changed = append(changed, id)
 		}
 	}
-	slices.SortFunc(ids, compareIDs)
-	for _, id := range ids {
-		if err := swap(ctx, tx, disableSource, id.String(), rows[id].version); err != nil {
-			return err
-		}
-	}
-	return nil
+	slices.SortFunc(changed, compareIDs)
+	return changed
 }

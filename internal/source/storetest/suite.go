@@ -38,7 +38,7 @@ func runAll(t *testing.T, cases []testCase, fresh func(testing.TB) Harness) {
 
 var changeCases = []testCase{
 	{"register/says what needs its policy, once", registerOnce},
-	{"register/disables what is gone, and renames", registerOthers},
+	{"register/names what is gone, and renames", registerOthers},
 	{"change/of an unknown source is refused", changeUnknown},
 	{"change/gives back what was stored", changeRoundTrip},
 	{"change/an error of the transition leaves nothing", changeFails},
@@ -75,9 +75,14 @@ func registerOthers(t *testing.T, fresh func(testing.TB) Harness) {
 	// Two swap their names.
 	one, two := Registration(1), Registration(2)
 	one.Key, two.Key = two.Key, one.Key
-	if _, err := w.store.Register(t.Context(), []source.Registration{one, two}); err != nil {
+	changed, err := w.store.Register(t.Context(), []source.Registration{one, two})
+	if err != nil {
 		t.Fatal(err)
 	}
+	if len(changed) != 1 || changed[0] != Registration(3).ID {
+		t.Errorf("changed are %v, want the one that is gone", changed)
+	}
+	w.change(t, 3, source.OnRemoval)
 	type brief struct {
 		Key     fencepost.RouteName
 		Enabled bool
