@@ -113,8 +113,8 @@ func (a *App) checks() []ops.Check {
 	}
 	if s := a.sourcing; s != nil {
 		checks = append(checks, ops.Check{Name: "database", Probe: func(ctx context.Context) error {
-			_, err := s.db.Now(ctx)
-			return err
+			_, err := s.state.OpenAlerts(ctx)
+			return errors.Join(s.db.Check(), err)
 		}})
 	}
 	return checks

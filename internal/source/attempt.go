@@ -103,6 +103,8 @@ type Ending struct {
 	Tree    fencepost.TreeID
 	Counts  Counts
 	Refused []Refusal
+	// Leftover: something temporary could not be removed.
+	Leftover bool
 	// NewRun is the id of the follow-up, if there is to be one.
 	NewRun fencepost.RunID
 }
@@ -133,9 +135,13 @@ func OnEnd(s Snapshot, p Policy, h Hold, e Ending) (Change, error) {
 		row.NextCheck = looked.Add(p.Timings.Reconcile)
 		row.UnmetSince = unmet(row, log)
 		change.Resolve = alerts(p.Key, AlertRunFailed, AlertRunPartial, AlertRetriesExhausted, AlertCredential,
-			AlertProvider, AlertHeadContradiction, AlertLockStale)
+			AlertProvider, AlertHeadContradiction, AlertLockStale, AlertCleanupFailed)
 		if row.UnmetSince.IsZero() {
 			change.Resolve = append(change.Resolve, alerts(p.Key, AlertFreshness, AlertFollowUpStuck)...)
+		}
+		if !e.Leftover {
+			// Each attempt sweeps what earlier ones left.
+			change.Resolve = append(change.Resolve, alerts(p.Key, AlertCleanupFailed)...)
 		}
 	case Partial:
 		change.Raise = raise(p, AlertRunPartial)
@@ -143,6 +149,10 @@ func OnEnd(s Snapshot, p Policy, h Hold, e Ending) (Change, error) {
 	default:
 		change.Raise = failed(p, e.Reason)
 		row.UnmetSince = earlier(row.UnmetSince, s.Now)
+	}
+	change.Raise = append(change.Raise, leftover(p, e.Leftover)...)
+	if e.Leftover {
+		change.Raise = append(change.Raise, raise(p, AlertCleanupFailed)...)
 	}
 	if row.FollowUp {
 		change.Insert, change.Job = followUp(s, p, &row, log.ID, e.NewRun)
@@ -186,6 +196,9 @@ type Trouble struct {
 	Detail string
 	// Leftover: something temporary could not be removed.
 	Leftover bool
+	// Seen is the higher fence that the sink has seen; zero for none. The
+	// fences go on above it, and the attempt isn't counted.
+	Seen uint64
 	// Shutdown: the process stops; the attempt was not at fault and isn't
 	// counted.
 	Shutdown bool
@@ -199,30 +212,36 @@ func OnTrouble(s Snapshot, p Policy, h Hold, t Trouble) (change Change, until ti
 	if !held(s, h) {
 		return Change{}, time.Time{}, ErrLost
 	}
-	exhausted := !t.Shutdown && s.Open.Attempts >= p.Timings.Attempts
-	if f := fateOf(t.Reason); !t.Shutdown && (f != FateRetry || exhausted) {
+	spared := t.Shutdown || t.Seen >= s.Lock.Fence && t.Seen > 0
+	exhausted := !spared && s.Open.Attempts >= p.Timings.Attempts
+	if f := fateOf(t.Reason); !spared && (f != FateRetry || exhausted) {
 		change, err = OnEnd(s, p, h, Ending{Status: Failed, Reason: t.Reason, Detail: t.Detail, NewRun: t.NewRun})
 		if exhausted && f == FateRetry {
 			change.Raise = raise(p, AlertRetriesExhausted, alertOf(t.Reason))
 		}
-		change.Raise = append(change.Raise, leftover(p, t)...)
+		change.Raise = append(change.Raise, leftover(p, t.Leftover)...)
 		return change, time.Time{}, err
 	}
 	log := *s.Open
 	log.Status, log.Token, log.Reason, log.Detail = Queued, Token{}, t.Reason, t.Detail
 	log.NotBefore = s.Now
-	if t.Shutdown {
+	if spared {
 		log.Attempts--
 	} else {
 		log.NotBefore = s.Now.Add(p.Timings.BackoffBefore(log.Attempts + 1))
 	}
 	// One failed attempt is no news: the alerts are for the run's end.
-	change = Change{Lock: &LockRow{Fence: s.Lock.Fence}, Update: &log, Job: jobOf(&log), Raise: leftover(p, t)}
+	change = Change{Lock: &LockRow{Fence: s.Lock.Fence}, Update: &log, Job: jobOf(&log), Raise: leftover(p, t.Leftover)}
+	if t.Seen > s.Source.LastFence {
+		row := s.Source
+		row.LastFence = t.Seen
+		change.Source = &row
+	}
 	return change, log.NotBefore, nil
 }
 
-func leftover(p Policy, t Trouble) []AlertRow {
-	if !t.Leftover {
+func leftover(p Policy, is bool) []AlertRow {
+	if !is {
 		return nil
 	}
 	return raise(p, AlertCleanupFailed)

@@ -35,8 +35,10 @@ func (w *Worker) carryOut(ctx context.Context, src *Source, b Began) result {
 	if err != nil {
 		return w.trouble(ctx, err)
 	}
-	e := Ending{Status: Complete, Head: head, Tree: tree, Counts: applied.Counts, Refused: applied.Refused}
-	e.Counts.Wire = wire
+	e := Ending{
+		Status: Complete, Head: head, Tree: tree, Counts: applied.Counts, Refused: applied.Refused, Leftover: applied.Leftover != nil,
+	}
+	e.Counts.Wire, e.Leftover = wire, applied.Leftover != nil
 	switch {
 	case len(applied.Refused) > 0:
 		e.Status, e.Reason = Partial, fencepost.ReasonContent
@@ -186,7 +188,12 @@ func (w *Worker) trouble(ctx context.Context, err error) result {
 	}
 	var budget *gitfetch.BudgetError
 	var sink *SinkError
+	var behind *BehindError
 	switch {
+	case errors.As(err, &behind) && !errors.Is(context.Cause(ctx), ErrLost):
+		// Whether the hold stands, the store knows: then it is the sink that
+		// knows of more fences.
+		t.Reason, t.Detail, t.Seen = fencepost.ReasonSuperseded, "fence", behind.Seen
 	case errors.As(err, &sink):
 		t.Detail = sink.Detail
 	case errors.As(err, &budget):

@@ -236,7 +236,7 @@ func ended(s Snapshot, run *RunRow, status Status, why fencepost.Reason) *RunRow
 
 func allAlerts(key fencepost.RouteName) []AlertRow {
 	return alerts(key, AlertFreshness, AlertLockStale, AlertRunFailed, AlertRunPartial, AlertRetriesExhausted,
-		AlertCredential, AlertProvider, AlertFollowUpStuck, AlertHeadContradiction)
+		AlertCredential, AlertProvider, AlertFollowUpStuck, AlertHeadContradiction, AlertCleanupFailed)
 }
 
 // raise names alerts of a source, but for those that its policy leaves out.

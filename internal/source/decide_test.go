@@ -550,3 +550,61 @@ func TestDecisionsKeepTheInvariants(t *testing.T) {
 		})
 	})
 }
+
+// A store that was restored knows of fewer fences than the sink has seen: it
+// catches up at once, and the attempt isn't held against the run.
+func TestFencesGoOnAboveTheSinks(t *testing.T) {
+	t.Parallel()
+	r, p := settled(t)
+	_, _ = r.push(p, delivery(1, 1, 1), 1)
+	b := r.begin(p, runID(1), 1).(Began)
+	trouble := func(h Hold, seen uint64) error {
+		return r.change(func(s Snapshot) (c Change, err error) {
+			c, _, err = OnTrouble(s, p, h, Trouble{Reason: fencepost.ReasonSuperseded, Seen: seen})
+			return c, err
+		}, Lookup{})
+	}
+	if err := trouble(b.Hold, 41); err != nil {
+		t.Fatal(err)
+	}
+	next, ok := r.begin(p, runID(1), 2).(Began)
+	if !ok || next.Hold.Fence != 42 || next.Run.Attempts != 1 {
+		t.Fatalf("then %+v", next)
+	}
+	if err := trouble(b.Hold, 99); !errors.Is(err, ErrLost) {
+		t.Errorf("one who holds nothing raised the fence: %v", err)
+	}
+}
+
+// What is taken out of the configuration leaves nothing open.
+func TestRemovalEndsEverything(t *testing.T) {
+	t.Parallel()
+	r, p := settled(t)
+	_, _ = r.push(p, delivery(1, 1, 1), 1)
+	b := r.begin(p, runID(1), 1).(Began)
+	r.alerts[AlertFreshness], r.alerts[AlertCleanupFailed] = true, true
+	_ = r.change(func(s Snapshot) (Change, error) { return OnRemoval(s), nil }, Lookup{})
+	if r.open() != nil || !r.lock.Free() || r.source.Enabled || len(r.alerts) > 0 {
+		t.Errorf("open %+v, lock %+v, alerts %v", r.open(), r.lock, r.alerts)
+	}
+	if err := r.end(p, b.Hold, Ending{Status: Complete, Head: commit(1)}); !errors.Is(err, ErrLost) {
+		t.Errorf("work of a removed source ended: %v", err)
+	}
+}
+
+// A clock that goes back makes no age negative for as long as it went.
+func TestAgesSurviveAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	r, p := settled(t)
+	_, _ = r.push(p, delivery(1, 1, 1), 1)
+	r.now = r.now.Add(-6 * time.Hour)
+	judge := func() {
+		_ = r.change(func(s Snapshot) (Change, error) { return OnFreshness(s, p), nil }, Lookup{})
+	}
+	judge()
+	r.now = r.now.Add(p.Timings.AlertAfter)
+	judge()
+	if !r.alerts[AlertFreshness] {
+		t.Error("no alert, though nothing was complete since")
+	}
+}

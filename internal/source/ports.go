@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -154,6 +155,20 @@ type Sink interface {
 	// are [*SinkError]s or match [ErrLost].
 	Apply(ctx context.Context, a Application) (Applied, error)
 }
+
+// A BehindError says that the sink has seen a higher fence than that of the
+// application. It matches [ErrLost]. For one who holds the source all the
+// same it means that the store is older than the sink, such as one that was
+// restored: the fences go on above Seen.
+type BehindError struct{ Seen uint64 }
+
+// Error says both.
+func (e *BehindError) Error() string {
+	return fmt.Sprintf("the sink has seen fence %d already: %v", e.Seen, ErrLost)
+}
+
+// Unwrap returns [ErrLost].
+func (e *BehindError) Unwrap() error { return ErrLost }
 
 // ErrLeftover: something temporary could not be removed.
 var ErrLeftover = errors.New("something temporary could not be removed")

@@ -177,13 +177,14 @@ func (r *Reconciler) decide(ctx context.Context, s sighting) error {
 	}
 }
 
-// next is the pause until a source's next observation: up to an eighth less
-// than the policy's, so that many don't keep step.
+// next is the pause until a source's next observation. It is a twelfth less
+// than the policy's, as the next tick comes up to so much later, and up to a
+// further eighth, so that many don't keep step.
 func (r *Reconciler) next(src *Source) time.Duration {
 	jitter := r.Jitter
 	if jitter == nil {
 		jitter = rand.Float64
 	}
 	every := src.Timings.Reconcile
-	return every - time.Duration(jitter()*float64(every/8))
+	return every - every/12 - time.Duration(jitter()*float64(every/8))
 }

@@ -179,7 +179,7 @@ func raiseFence(fsys durable.FS, id fencepost.SourceID, fence, atLeast uint64) (
 	seen := max(s.Fence, atLeast)
 	switch {
 	case fence == 0 || fence < seen:
-		return state{}, fmt.Errorf("fence %d after %d: %w", fence, seen, source.ErrLost)
+		return state{}, fmt.Errorf("fence %d: %w", fence, &source.BehindError{Seen: seen})
 	case fence == s.Fence:
 		return s, nil
 	}

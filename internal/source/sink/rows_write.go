@@ -82,7 +82,7 @@ func (w *rowWriter) raise(ctx context.Context, tx *store.Tx) (same bool, err err
 	case owner != w.table.source:
 		return false, errForeign
 	case n != 1:
-		return false, fmt.Errorf("fence %d after %d: %w", fence, seen, source.ErrLost)
+		return false, fmt.Errorf("fence %d: %w", fence, &source.BehindError{Seen: uint64(seen)})
 	}
 	same = revision == w.a.Revision.String() && content == w.files.content
 	_, err = tx.Exec(ctx, "update "+w.table.fence+" set revision = ?, commit_id = ?, tree_id = ?, content = ?, applied_at = {now} where id = 1",
