@@ -135,7 +135,7 @@ func OnEnd(s Snapshot, p Policy, h Hold, e Ending) (Change, error) {
 		row.NextCheck = looked.Add(p.Timings.Reconcile)
 		row.UnmetSince = unmet(row, log)
 		change.Resolve = alerts(p.Key, AlertRunFailed, AlertRunPartial, AlertRetriesExhausted, AlertCredential,
-			AlertProvider, AlertHeadContradiction, AlertLockStale, AlertCleanupFailed)
+			AlertProvider, AlertHeadContradiction, AlertLockStale)
 		if row.UnmetSince.IsZero() {
 			change.Resolve = append(change.Resolve, alerts(p.Key, AlertFreshness, AlertFollowUpStuck)...)
 		}
@@ -151,9 +151,6 @@ func OnEnd(s Snapshot, p Policy, h Hold, e Ending) (Change, error) {
 		row.UnmetSince = earlier(row.UnmetSince, s.Now)
 	}
 	change.Raise = append(change.Raise, leftover(p, e.Leftover)...)
-	if e.Leftover {
-		change.Raise = append(change.Raise, raise(p, AlertCleanupFailed)...)
-	}
 	if row.FollowUp {
 		change.Insert, change.Job = followUp(s, p, &row, log.ID, e.NewRun)
 	}

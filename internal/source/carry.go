@@ -35,9 +35,7 @@ func (w *Worker) carryOut(ctx context.Context, src *Source, b Began) result {
 	if err != nil {
 		return w.trouble(ctx, err)
 	}
-	e := Ending{
-		Status: Complete, Head: head, Tree: tree, Counts: applied.Counts, Refused: applied.Refused, Leftover: applied.Leftover != nil,
-	}
+	e := Ending{Status: Complete, Head: head, Tree: tree, Counts: applied.Counts, Refused: applied.Refused}
 	e.Counts.Wire, e.Leftover = wire, applied.Leftover != nil
 	switch {
 	case len(applied.Refused) > 0:
