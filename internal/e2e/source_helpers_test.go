@@ -497,13 +497,18 @@ func watchHandbook(t *testing.T, f *world.Field) *reader {
 // push pushes an edition that readers may see from now on.
 func (r *reader) push(t *testing.T, f *world.Field, n int) string {
 	t.Helper()
+	r.know(editionTree(n))
+	return pushEdition(t, f, n)
+}
+
+// editionTree is what pushEdition makes.
+func editionTree(n int) tree {
 	tr := tree{}
 	for path, text := range edition(n) {
 		tr[path] = "100644 " + text
 	}
 	tr["bin/run"] = "100755 " + edition(n)["bin/run"]
-	r.know(tr)
-	return pushEdition(t, f, n)
+	return tr
 }
 
 // finish ends the reading and judges it.
