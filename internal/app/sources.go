@@ -122,7 +122,7 @@ func (a *App) openState(ctx context.Context, s *sourcing) error {
 	a.opened(s.db.Close)
 	c := jobs.Config{
 		DB: s.db.Writer(), Dialect: jobs.SQLite, Now: a.Now, Log: a.Log, Workers: a.Config.SourceWork.Workers,
-		Timeout: longestRun(a.Config.Sources) + time.Minute,
+		Timeout: longestRun(a.Config.Sources) + time.Minute, Drain: a.Config.SourceWork.Drain,
 	}
 	if s.db.Kind() == store.Postgres {
 		c.Dialect = jobs.PostgreSQL

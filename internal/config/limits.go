@@ -122,6 +122,10 @@ type SourceWork struct {
 	// Batch is how many sources are claimed for that, and written down, at
 	// once.
 	Batch int `yaml:"batch" default:"64" min:"1" max:"10000"`
+	// Drain is how long runs may go on after SIGTERM. One that is not done by
+	// then is put back, and goes on after the next start; its attempt doesn't
+	// count.
+	Drain time.Duration `yaml:"drain" default:"20s" min:"10ms" max:"10m"`
 }
 
 // Provider bounds calls to a provider's API.
