@@ -38,7 +38,7 @@ const convergeWithin = 120 * time.Second
 
 // swift are timings of seconds instead of minutes. What bounds work is longer
 // than a busy machine needs for it.
-const swift = "{target: 5m, alert_after: 30s, reconcile: 2s, observe: 10s, queue_age: 2s, lease: 4s, renew: 1s, " +
+const swift = "{target: 5m, alert_after: 30s, reconcile: 2s, observe: 5s, queue_age: 2s, lease: 4s, renew: 1s, " +
 	"checkout: 20s, sink: 20s, attempts: 2, backoff: 200ms, evaluate: 500ms}"
 
 // newField makes a field whose controllers run.
@@ -67,6 +67,11 @@ func fallowField(t testing.TB, config world.FieldConfig) *world.Field {
 	config.Binary, config.Now, config.Dir = fencepostBinary, time.Now, t.TempDir()
 	if config.Timings == "" {
 		config.Timings = swift
+	}
+	// Whoever dies at a look has claimed its batch for as long as all of it may
+	// take.
+	if config.YAML == "" {
+		config.YAML = "source_work: {batch: 16}\n"
 	}
 	f, err := world.NewField(context.Background(), config)
 	if err != nil {

@@ -60,7 +60,8 @@ func handOver(t *testing.T, f *world.Field) {
 func TestLastGoodContentStaysThroughEveryFailure(t *testing.T) {
 	t.Parallel()
 	f := fallowField(t, handbook(world.FieldConfig{
-		Attr: unprivileged(),
+		Attr:    unprivileged(),
+		Timings: strings.Replace(swift, "lease: 4s, renew: 1s", "lease: 2s, renew: 500ms", 1),
 		Sources: []world.FieldSource{{
 			Key: "handbook", Repository: "handbook", YAML: "    fetch: {file: 64KiB}\n",
 		}},
@@ -187,8 +188,8 @@ func TestLastGoodContentStaysThroughEveryFailure(t *testing.T) {
 			l.awaitApplied("handbook", good)
 		}},
 		{"killed at each request of a run", func(t *testing.T, l ledger) {
-			const points = 8
-			for n := range points {
+			const requests = 4 // identity, look, capabilities and content
+			for n := range 2 * requests {
 				killed := make(chan error, 1)
 				do := func(context.Context) error {
 					err := c.Kill()
@@ -199,7 +200,7 @@ func TestLastGoodContentStaysThroughEveryFailure(t *testing.T) {
 				if n%2 == 1 {
 					effect = forgesim.After{Do: do}
 				}
-				f.Forge.Inject(forgesim.Fault{Skip: n, Effect: effect})
+				f.Forge.Inject(forgesim.Fault{Skip: n / 2, Effect: effect})
 				number++
 				good = r.push(t, f, number)
 				if err := <-killed; err != nil {
@@ -208,13 +209,13 @@ func TestLastGoodContentStaysThroughEveryFailure(t *testing.T) {
 				killedAt := time.Now()
 				restart(t)
 				l.awaitApplied("handbook", good)
-				t.Logf("killed at request %d, applied %s later", n+1, time.Since(killedAt).Round(time.Millisecond))
+				t.Logf("killed at request %d, applied %s later", n/2+1, time.Since(killedAt).Round(time.Millisecond))
 			}
 		}},
 		{"killed while the sink takes it", func(t *testing.T, l ledger) {
 			seed := rand.Uint64()
 			rng := rand.New(rand.NewPCG(seed, 0))
-			for range 5 {
+			for range 4 {
 				after := time.Duration(rng.Int64N(int64(60 * time.Millisecond)))
 				fetched := make(chan struct{}, 8)
 				f.Forge.Inject(forgesim.Fault{On: forgesim.GitFetch, Times: 8, Effect: forgesim.After{Do: func(context.Context) error {
