@@ -309,6 +309,16 @@ func (l ledger) awaitApplied(key, commit string) sourcedb.State {
 	return s
 }
 
+// awaitQuiet waits until nobody looks at a source with calm timings, nor will
+// soon: the next requests are those of a run.
+func (l ledger) awaitQuiet(key string) {
+	l.t.Helper()
+	await(l.t, "nobody looks at "+key, func() bool {
+		s, now := l.state(key), time.Now()
+		return s.Run == nil && !s.Applied.IsZero() && s.CheckUntil.Before(now) && s.NextCheck.After(now.Add(time.Minute))
+	})
+}
+
 // awaitEnd waits until a run that was queued after a moment has ended as
 // wanted, and returns it.
 func (l ledger) awaitEnd(key string, after time.Time, want source.Status, why fencepost.Reason) source.RunRow {

@@ -231,7 +231,7 @@ func answersOfARoute(t *testing.T, f *world.Field, s sender) {
 		}
 		return a
 	}
-	await(t, "the first run", func() bool { return !l.state("handbook").Applied.IsZero() && l.state("handbook").Run == nil })
+	l.awaitQuiet("handbook")
 
 	commit, pushed := s.push(t, forgesim.Push{Change: forgesim.Change{Files: edition(2)}})
 	first := want(t, pushed, 202, "accepted")
