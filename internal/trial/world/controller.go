@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -209,14 +211,32 @@ func (c *Controller) Stop() error {
 	}
 }
 
-// freeAddress finds a loopback address that nobody listens on now.
-func freeAddress(ctx context.Context) (string, error) {
+// Ports are looked for below those that systems give to outgoing connections:
+// otherwise one of these may have a killed controller's port when it starts
+// again.
+const lowestPort, highestPort = 15_000, 32_000
+
+// freeAddresses finds n loopback addresses that nobody listens on now.
+func freeAddresses(ctx context.Context, n int) (addresses []string, err error) {
 	var listening net.ListenConfig
-	l, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+	var all []net.Listener
+	defer func() {
+		// Together, so that none is found twice.
+		for _, l := range all {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	const tries = 100
+	for failures := 0; len(addresses) < n; {
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
+		l, err := listening.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			all, addresses = append(all, l), append(addresses, l.Addr().String())
+		} else if failures++; failures == tries {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
 	}
-	return l.Addr().String(), l.Close()
+	return addresses, nil
 }
 
 // copyExecutable copies a program and returns its SHA-256 in hexadecimal.

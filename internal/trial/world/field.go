@@ -123,15 +123,13 @@ func NewField(ctx context.Context, config FieldConfig) (_ *Field, err error) {
 
 // settle gives every controller its place.
 func (f *Field) settle(ctx context.Context) error {
-	for i := range max(1, len(f.Databases)) {
-		hook, err := freeAddress(ctx)
-		if err != nil {
-			return err
-		}
-		ops, err := freeAddress(ctx)
-		if err != nil {
-			return err
-		}
+	n := max(1, len(f.Databases))
+	free, err := freeAddresses(ctx, 2*n)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		hook, ops := free[2*i], free[2*i+1]
 		p := place{
 			config: filepath.Join(f.Dir, fmt.Sprintf("fencepost-%d.yaml", i+1)),
 			data:   fmt.Sprintf("data-%d", i+1), hooks: "http://" + hook + "/hooks/", ops: "http://" + ops,

@@ -108,14 +108,11 @@ func New(ctx context.Context, config Config) (_ *World, err error) {
 			err = errors.Join(err, w.Close())
 		}
 	}()
-	hook, err := freeAddress(ctx)
+	free, err := freeAddresses(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
-	ops, err := freeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
+	hook, ops := free[0], free[1]
 	w.HookURL, w.OpsURL = "http://"+hook+"/hooks/"+Gate, "http://"+ops
 	if err := w.makeForge(ctx); err != nil {
 		return nil, err
@@ -157,14 +154,11 @@ func (w *World) controller(log, config, hookURL, opsURL string) *Controller {
 // Beside makes one more controller over the same data directory, with ports
 // of its own, which is not started yet. [World.Close] stops it.
 func (w *World) Beside(ctx context.Context) (*Controller, error) {
-	hook, err := freeAddress(ctx)
+	free, err := freeAddresses(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
-	ops, err := freeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
+	hook, ops := free[0], free[1]
 	text, err := os.ReadFile(w.ConfigFile)
 	if err != nil {
 		return nil, err
