@@ -25,6 +25,7 @@ func (a *App) sourceRemote(s *sourcing, c config.Source) (source.Remote, error) 
 	if err != nil {
 		return nil, err
 	}
+	// Sinks sync what they keep, all of it at once.
 	return remote.New(remote.Config{
 		Repository: remote.Repository{
 			ID: c.Repository.ID, OwnerID: c.Repository.OwnerID, FullName: c.Repository.FullName(),
@@ -33,7 +34,7 @@ func (a *App) sourceRemote(s *sourcing, c config.Source) (source.Remote, error) 
 		Ref: c.Ref, Git: c.Git, AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate,
 		Credential: credential, Anonymous: c.Credential.Anonymous,
 		RedirectOrigins: origins(c.Hosts), Identity: identity, Ancestries: []remote.Ancestry{compare},
-		Policy: policy(c.Content), Budgets: sourceBudgets(c), Sync: gitfetch.SyncAll, Transport: s.conns, Now: a.Now,
+		Policy: policy(c.Content), Budgets: sourceBudgets(c), Sync: gitfetch.SyncNone, Transport: s.conns, Now: a.Now,
 	})
 }
 
