@@ -145,6 +145,7 @@ func OnEnd(s Snapshot, p Policy, h Hold, e Ending) (Change, error) {
 		}
 	case Partial:
 		change.Raise = raise(p, AlertRunPartial)
+		unproven(&row)
 		row.UnmetSince = earlier(row.UnmetSince, s.Now)
 	default:
 		change.Raise = failed(p, e.Reason)
@@ -163,7 +164,7 @@ func unmet(row SourceRow, log *RunRow) time.Time {
 	switch {
 	case row.FollowUp:
 		return row.FollowUpSince
-	case row.Announcements != log.SeenAnnouncements:
+	case row.Announcements != log.SeenAnnouncements && row.Announced != log.Head:
 		return row.AnnouncedAt
 	}
 	return time.Time{}
@@ -196,6 +197,8 @@ type Trouble struct {
 	// Seen is the higher fence that the sink has seen; zero for none. The
 	// fences go on above it, and the attempt isn't counted.
 	Seen uint64
+	// Touched: the sink was asked, and may not have what it had before.
+	Touched bool
 	// Shutdown: the process stops; the attempt was not at fault and isn't
 	// counted.
 	Shutdown bool
@@ -211,6 +214,9 @@ func OnTrouble(s Snapshot, p Policy, h Hold, t Trouble) (change Change, until ti
 	}
 	spared := t.Shutdown || t.Seen >= s.Lock.Fence && t.Seen > 0
 	exhausted := !spared && s.Open.Attempts >= p.Timings.Attempts
+	if t.Touched {
+		unproven(&s.Source)
+	}
 	if f := fateOf(t.Reason); !spared && (f != FateRetry || exhausted) {
 		change, err = OnEnd(s, p, h, Ending{Status: Failed, Reason: t.Reason, Detail: t.Detail, NewRun: t.NewRun})
 		if exhausted && f == FateRetry {
@@ -229,9 +235,8 @@ func OnTrouble(s Snapshot, p Policy, h Hold, t Trouble) (change Change, until ti
 	}
 	// One failed attempt is no news: the alerts are for the run's end.
 	change = Change{Lock: &LockRow{Fence: s.Lock.Fence}, Update: &log, Job: jobOf(&log), Raise: leftover(p, t.Leftover)}
-	if t.Seen > s.Source.LastFence {
-		row := s.Source
-		row.LastFence = t.Seen
+	if row := s.Source; t.Touched || t.Seen > row.LastFence {
+		row.LastFence = max(row.LastFence, t.Seen)
 		change.Source = &row
 	}
 	return change, log.NotBefore, nil

@@ -33,7 +33,9 @@ func (w *Worker) carryOut(ctx context.Context, src *Source, b Began) result {
 	tree, wire := checkout.Tree(), checkout.Stats().WireBytes
 	applied, err := w.apply(ctx, src, b.Hold, checkout)
 	if err != nil {
-		return w.trouble(ctx, err)
+		r := w.trouble(ctx, err)
+		r.trouble.Touched = true
+		return r
 	}
 	e := Ending{Status: Complete, Head: head, Tree: tree, Counts: applied.Counts, Refused: applied.Refused}
 	e.Counts.Wire, e.Leftover = wire, applied.Leftover != nil

@@ -109,7 +109,7 @@ func OnPush(s Snapshot, p Policy, push Push) (Change, PushAnswer, error) {
 	row.UnmetSince = earlier(row.UnmetSince, s.Now)
 	change := Change{Source: &row, Delivery: &d}
 	same := s.Open != nil && s.Open.Commit == d.Commit
-	if !same {
+	if !same || row.Announced != d.Commit {
 		row.Announced, row.AnnouncedAt = d.Commit, s.Now
 		row.Announcements++
 	}
@@ -197,6 +197,9 @@ func OnRevision(s Snapshot, p Policy, id fencepost.RunID) Change {
 	change := Change{Source: &row}
 	if s.Open != nil {
 		change.Update = ended(s, s.Open, Coalesced, fencepost.ReasonSuperseded)
+		if s.Open.Status == Running {
+			unproven(&row)
+		}
 	}
 	if !s.Lock.Free() {
 		change.Lock = &LockRow{Fence: s.Lock.Fence}
@@ -226,6 +229,10 @@ func OnRemoval(s Snapshot) Change {
 	p := Policy{ID: s.Source.ID, Key: s.Source.Key, Revision: s.Source.Revision, Lineage: s.Source.Lineage}
 	return OnRevision(s, p, fencepost.RunID{})
 }
+
+// unproven forgets that the sink has what was applied last: an attempt may
+// have changed it since. The next run asks the sink, also for the same head.
+func unproven(row *SourceRow) { row.AppliedRevision = fencepost.SourceRevision{} }
 
 // ended is the log of a run that ends now.
 func ended(s Snapshot, run *RunRow, status Status, why fencepost.Reason) *RunRow {

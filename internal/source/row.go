@@ -141,8 +141,9 @@ type SourceRow struct {
 	// of its claim while it is under way, and its reason if it was none.
 	TriedAt time.Time
 	Trouble fencepost.Reason
-	// Applied is the newest commit that the sink has whole, under
-	// AppliedRevision.
+	// Applied is the newest commit that the sink took whole, under
+	// AppliedRevision; that is zero if an attempt may have changed the sink
+	// since.
 	Applied         fencepost.CommitID
 	AppliedTree     fencepost.TreeID
 	AppliedRevision fencepost.SourceRevision

@@ -118,6 +118,7 @@ func recoverRun(s Snapshot, p Policy, id fencepost.RunID) Change {
 		return change
 	}
 	change.Update = ended(s, s.Open, Failed, fencepost.ReasonLost)
+	unproven(&row)
 	row.UnmetSince = earlier(row.UnmetSince, s.Now)
 	row.NextCheck = s.Now
 	change.Raise = append(change.Raise, raise(p, AlertRunFailed)...)
