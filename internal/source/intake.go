@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/fencepost/fencepost"
 )
@@ -77,21 +78,34 @@ func (i Intake) Register(ctx context.Context, policies []Policy) error {
 	if err != nil {
 		return fmt.Errorf("register sources: %w", err)
 	}
-	for _, id := range changed {
-		p, ok := byID[id]
-		if !ok {
-			if err := i.Store.Change(ctx, id, Lookup{}, func(s Snapshot) (Change, error) { return OnRemoval(s), nil }); err != nil {
-				return fmt.Errorf("take out a source that is not configured any more: %w", err)
+	for part := range slices.Chunk(changed, registerBatch) {
+		if err := i.Store.Group(ctx, func(ctx context.Context, c Changer) error {
+			for _, id := range part {
+				if err := i.enforce(ctx, c, id, byID); err != nil {
+					return err
+				}
 			}
-			continue
-		}
-		run, err := fencepost.NewRunID(i.Random)
-		if err != nil {
-			return err
-		}
-		if err := i.Store.Change(ctx, id, Lookup{}, func(s Snapshot) (Change, error) { return OnRevision(s, p, run), nil }); err != nil {
-			return fmt.Errorf("bring the policy of %s into force: %w", p.Key, err)
+			return nil
+		}); err != nil {
+			return fmt.Errorf("bring policies into force: %w", err)
 		}
 	}
 	return nil
+}
+
+// registerBatch is how many policies come into force in one transaction: a
+// configuration of thousands would else take a sync for each.
+const registerBatch = 256
+
+// enforce brings one policy into force, or ends what no policy is for.
+func (i Intake) enforce(ctx context.Context, c Changer, id fencepost.SourceID, policies map[fencepost.SourceID]Policy) error {
+	p, ok := policies[id]
+	if !ok {
+		return c.Change(ctx, id, Lookup{}, func(s Snapshot) (Change, error) { return OnRemoval(s), nil })
+	}
+	run, err := fencepost.NewRunID(i.Random)
+	if err != nil {
+		return err
+	}
+	return c.Change(ctx, id, Lookup{}, func(s Snapshot) (Change, error) { return OnRevision(s, p, run), nil })
 }

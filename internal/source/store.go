@@ -76,6 +76,11 @@ type Change struct {
 // ends the transaction and is returned as it is.
 type Transition func(Snapshot) (Change, error)
 
+// A Changer makes one change of a source's rows.
+type Changer interface {
+	Change(ctx context.Context, id fencepost.SourceID, l Lookup, t Transition) error
+}
+
 // A Store holds the rows of all sources: several processes may share it. It
 // is safe for concurrent use.
 type Store interface {
@@ -87,6 +92,11 @@ type Store interface {
 	// that takes no more: full, corrupt, poisoned. After an error that has a
 	// reason it is not always known that nothing was stored.
 	Change(ctx context.Context, id fencepost.SourceID, l Lookup, t Transition) error
+
+	// Group lets fn make changes that are stored together, all or none; fn may be
+	// called several times, and returns the errors of its changes as they are.
+	// Its errors are those of Change and of fn.
+	Group(ctx context.Context, fn func(context.Context, Changer) error) error
 
 	// Register makes the sources of a configuration known: it adds a row, with
 	// no revision, for each new one, and keeps keys up to date. It returns those

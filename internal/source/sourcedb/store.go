@@ -125,6 +125,11 @@ func (s *Store) Change(ctx context.Context, id fencepost.SourceID, l source.Look
 	return s.Together(ctx, func(ctx context.Context, b *Bound) error { return b.Change(ctx, id, l, t) })
 }
 
+// Group implements [source.Store].
+func (s *Store) Group(ctx context.Context, fn func(context.Context, source.Changer) error) error {
+	return s.Together(ctx, func(ctx context.Context, b *Bound) error { return fn(ctx, b) })
+}
+
 // Together runs fn, whose changes are stored all or not at all. It may be
 // called several times. Errors are those of fn and of [Store.Change].
 func (s *Store) Together(ctx context.Context, fn func(ctx context.Context, b *Bound) error) error {
