@@ -60,11 +60,12 @@ func (p Pruned) More(r Retention) bool {
 
 // Each removal compares in the same statement what makes the row one that is
 // over: an ended log never comes back, and what belongs to an open one stays.
+// Of newer logs no more are read than must stay: a source may have thousands.
 const (
 	pruneRuns = `delete from source_runs where ended_at <> 0 and id in (
 		select id from source_runs as old where ended_at <> 0 and ended_at <= {now} - ?
-			and (select count(*) from source_runs as newer where newer.source = old.source and newer.ended_at <> 0
-				and (newer.queued_at > old.queued_at or (newer.queued_at = old.queued_at and newer.id > old.id))) >= ?
+			and exists (select 1 from source_runs as newer where newer.source = old.source and newer.ended_at <> 0
+				and (newer.queued_at, newer.id) > (old.queued_at, old.id) order by newer.queued_at, newer.id limit 1 offset ?)
 		order by ended_at, id limit ?)`
 	pruneJobs = `delete from source_jobs where last_at <= {now} - ? and (handler, key) in (
 		select handler, key from source_jobs as old where last_at <= {now} - ? and not exists (
@@ -94,7 +95,7 @@ func (s *Store) Prune(ctx context.Context, r Retention) (p Pruned, err error) {
 			args  []any
 			n     *int64
 		}{
-			{pruneRuns, []any{runs, r.Newest, r.Batch}, &p.Runs},
+			{pruneRuns, []any{runs, r.Newest - 1, r.Batch}, &p.Runs},
 			{pruneJobs, []any{runs, runs, r.Batch}, &p.Jobs},
 			{pruneRequests, []any{runs, runs, r.Batch}, &p.Requests},
 			{pruneAlerts, []any{alerts, alerts, r.Batch}, &p.Alerts},
