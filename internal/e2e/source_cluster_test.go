@@ -244,6 +244,7 @@ func TestAnOwnerThatIsCutOffSwitchesNothing(t *testing.T) {
 	l := lookInto(t, f)
 	w := watchHandbook(t, f)
 	l.awaitQuiet("handbook")
+	old := f.Repositories["handbook"].Ref("refs/heads/main")
 
 	cut := make(chan struct{})
 	f.Forge.Inject(forgesim.Fault{On: forgesim.GitFetch, Effect: forgesim.Before{Do: func(context.Context) error {
@@ -257,6 +258,11 @@ func TestAnOwnerThatIsCutOffSwitchesNothing(t *testing.T) {
 	if run := l.state("handbook").Run; run == nil || run.Status != source.Running {
 		t.Fatalf("cut off outside of a run: %s", l.story("handbook"))
 	}
+	await(t, "the owner's word that it lost the source", func() bool {
+		text, err := os.ReadFile(owner.Log)
+		return err == nil && strings.Contains(string(text), `"reason":"lost"`)
+	})
+	wantServed(t, f, "handbook", old)
 	if _, err := other.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -264,10 +270,6 @@ func TestAnOwnerThatIsCutOffSwitchesNothing(t *testing.T) {
 	if runs := l.runs("handbook"); runs[0].Trigger.Kind != source.ByRecovery || runs[1].Reason != fencepost.ReasonLost {
 		t.Errorf("want a recovery of a lost run, got: %s", l.story("handbook"))
 	}
-	await(t, "the owner's word that it lost the source", func() bool {
-		text, err := os.ReadFile(owner.Log)
-		return err == nil && strings.Contains(string(text), `"reason":"lost"`)
-	})
 	line.mend()
 	next := w.push(t, f, 2)
 	deliverTo(t, f, f.HookURL(0, "handbook"))
