@@ -101,6 +101,7 @@ func (r *Reconciler) round(ctx context.Context) (int, error) {
 		}
 		group.Go(func() error {
 			began := r.Now()
+			defer caught(r.Log, src, func() { seen[i] = sighting{src: src, row: row, began: began, err: errPanic} })
 			o, err := bounded(ctx, src.Timings.Observe, src.Remote.Observe)
 			seen[i] = sighting{src: src, row: row, head: o.Head, began: began, err: err}
 			return nil

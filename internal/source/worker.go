@@ -107,7 +107,13 @@ func (w *Worker) attempt(ctx context.Context, src *Source, b Began) (again time.
 		w.renew(run, b.Hold, t, lose)
 	}()
 	done := make(chan result, 1)
-	w.attempts.Go(func() { done <- w.carryOut(run, src, b) })
+	w.attempts.Go(func() {
+		// As with a worker that died: the watchdog ends it.
+		defer caught(w.Log, src, func() {
+			done <- result{trouble: &Trouble{Reason: fencepost.ReasonLost, Detail: "panic"}, hung: true}
+		})
+		done <- w.carryOut(run, src, b)
+	})
 	var r result
 	select {
 	case r = <-done:
@@ -169,7 +175,8 @@ func (w *Worker) renew(run context.Context, h Hold, t fencepost.Timings, lose co
 type result struct {
 	ending  Ending
 	trouble *Trouble
-	// hung: something of the attempt goes on; its lock is left to the watchdog.
+	// hung: something of the attempt goes on, or broke off in the middle; its
+	// lock is left to the watchdog.
 	hung bool
 }
 
