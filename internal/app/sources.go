@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
@@ -99,15 +100,17 @@ func (a *App) openSources(ctx context.Context) error {
 	if err := s.watchdog.Freshness(ctx); err != nil {
 		return fmt.Errorf("judge freshness: %w", err)
 	}
+	a.mirrorAlerts(ctx)
+	// Before the policies are in force: processes that have those of before go
+	// on with them if this start is refused.
+	if err := a.probeSinks(ctx); err != nil {
+		return err
+	}
 	policies := make([]source.Policy, 0, len(s.all))
 	for _, c := range a.Config.Sources {
 		policies = append(policies, s.all[c.ID].Policy)
 	}
-	if err := s.intake.Register(ctx, policies); err != nil {
-		return err
-	}
-	a.mirrorAlerts(ctx)
-	return a.probeSinks(ctx)
+	return s.intake.Register(ctx, policies)
 }
 
 // openState opens database and queue.
@@ -170,18 +173,26 @@ func longestRun(sources []config.Source) (longest time.Duration) {
 	return longest
 }
 
+// probesAtOnce is how many sinks are looked at at a time: each look may sync.
+const probesAtOnce = 16
+
 // probeSinks refuses a start with a sink that can't work, with the mend.
 func (a *App) probeSinks(ctx context.Context) error {
-	var errs []error
-	for _, c := range a.Config.Sources {
+	errs := make([]error, len(a.Config.Sources))
+	var group errgroup.Group
+	group.SetLimit(probesAtOnce)
+	for i, c := range a.Config.Sources {
 		if !c.Enabled {
 			continue
 		}
-		if err := a.sourcing.all[c.ID].Sink.Probe(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("sources.%s.sink: %w", c.Route, err))
-		}
+		group.Go(func() error {
+			if err := a.sourcing.all[c.ID].Sink.Probe(ctx); err != nil {
+				errs[i] = fmt.Errorf("sources.%s.sink: %w", c.Route, err)
+			}
+			return nil
+		})
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, group.Wait())...)
 }
 
 // source is a configured source with what carries it out.
@@ -274,19 +285,22 @@ func (a *App) sourcesWatched(ctx context.Context) {
 // mirrorAlerts makes this process's book hold the alerts of the sources that
 // the database has open, whoever raised them.
 func (a *App) mirrorAlerts(ctx context.Context) {
-	open, err := a.sourcing.state.Alerts(ctx, sourcedb.MaxListed)
+	// The book first: what is raised between the two is in the database then,
+	// and not taken for over.
+	book := a.alerts.Alerts()
+	seen, err := a.sourcing.state.Sources(ctx, "")
 	if err != nil {
 		a.Log.Error("alerts of sources could not be read", "reason", string(fencepost.ReasonOf(err)))
 		return
 	}
 	is := map[sourcedb.Alert]bool{}
-	for _, al := range open {
-		if al.Open() {
+	for _, s := range seen.Sources {
+		for _, al := range s.Alerts {
 			is[sourcedb.Alert{AlertRow: al.AlertRow}] = true
 		}
 	}
 	have := map[sourcedb.Alert]bool{}
-	for _, al := range a.alerts.Alerts() {
+	for _, al := range book {
 		key, ok := alert.SourceOf(al.Subject)
 		if !ok || al.Status != alert.Open {
 			continue
