@@ -184,7 +184,7 @@ func OnRevision(s Snapshot, p Policy, id fencepost.RunID) Change {
 	if old == p.Revision && row.Enabled == p.Enabled {
 		return Change{}
 	}
-	if old != p.Revision {
+	if !row.Enabled {
 		row.RegisteredAt = s.Now
 	}
 	if row.Lineage != p.Lineage {

@@ -156,8 +156,9 @@ type SourceRow struct {
 	// since FollowUpSince.
 	FollowUp      bool
 	FollowUpSince time.Time
-	// RegisteredAt is when this policy came into force: without a successful
-	// observation its age counts from there.
+	// RegisteredAt is since when this repository and branch have been looked
+	// at: without a successful observation its age counts from there. A policy
+	// that changes otherwise makes no look younger.
 	RegisteredAt time.Time
 
 	// NextCheck is when the source is to be observed again. Until CheckUntil,

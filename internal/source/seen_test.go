@@ -1,0 +1,45 @@
+package source
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost"
+)
+
+// A policy that changes makes no look younger: while nothing can be observed,
+// each change would put the alert off.
+func TestAChangedPolicyIsNoObservation(t *testing.T) {
+	t.Parallel()
+	r, p := settled(t)
+	register := func(p Policy) {
+		_ = r.change(func(s Snapshot) (Change, error) { return OnRevision(s, p, runID(int(r.source.Version)+100)), nil }, Lookup{})
+	}
+	judge := func(p Policy) bool {
+		_ = r.change(func(s Snapshot) (Change, error) { return OnFreshness(s, p), nil }, Lookup{})
+		return r.alerts[AlertFreshness]
+	}
+	for n := range 3 {
+		if n > 0 && judge(p) {
+			t.Fatalf("the alert is raised after %v", r.now.Sub(r.source.ObservedAt))
+		}
+		r.now = r.now.Add(p.Timings.AlertAfter / 3)
+		p.Revision = fencepost.SourceRevision{byte(20 + n)}
+		register(p)
+	}
+	if !judge(p) {
+		t.Error("no alert, though nothing was observed for all of that time")
+	}
+
+	// One that comes back was not looked at meanwhile, and owed nobody a look.
+	_ = r.change(func(s Snapshot) (Change, error) { return OnRemoval(s), nil }, Lookup{})
+	r.now = r.now.Add(24 * time.Hour)
+	register(p)
+	if judge(p) {
+		t.Error("the alert is raised for a time in which the source was not configured")
+	}
+	r.now = r.now.Add(p.Timings.AlertAfter)
+	if !judge(p) {
+		t.Error("no alert, though nothing was observed since it came back")
+	}
+}
