@@ -125,7 +125,7 @@ type Store interface {
 
 	// Stale lists sources in need of the watchdog: a lock that expired, a run
 	// queued longer than queueAge after its NotBefore, a follow-up with no open
-	// run.
+	// run; and locks and queued runs that a clock dated which went back since.
 	Stale(ctx context.Context, queueAge time.Duration, limit int) ([]fencepost.SourceID, error)
 	// Unfresh lists enabled sources with a sign unmet, or a last successful
 	// observation, older than after; and those that have a freshness alert open.

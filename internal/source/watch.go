@@ -84,13 +84,20 @@ func OnWatch(s Snapshot, p Policy, id fencepost.RunID) Change {
 	switch {
 	case s.Source.Revision != p.Revision:
 		return Change{}
-	case !s.Lock.Free() && !s.Lock.Expires.After(s.Now):
+	case !s.Lock.Free() && (!s.Lock.Expires.After(s.Now) || s.Lock.Renewed.After(s.Now.Add(p.Timings.Lease))):
+		// It has expired, or was renewed by a clock that went back since: who
+		// still lives renews it by the one of now.
 		return recoverRun(s, p, id)
 	case s.Open != nil && s.Open.Status == Running && s.Lock.Free():
 		// No change of ours leaves that; end it rather than wait for ever.
 		return recoverRun(s, p, id)
 	case s.Open != nil && s.Open.Status == Queued && s.Now.Sub(s.Open.NotBefore) >= p.Timings.QueueAge:
 		return Change{Job: jobOf(s.Open)}
+	case s.Open != nil && s.Open.Status == Queued && s.Open.NotBefore.After(s.Now.Add(p.Timings.BackoffBefore(p.Timings.Attempts))):
+		// No pause is as long: the clock went back since.
+		log := *s.Open
+		log.NotBefore = s.Now
+		return Change{Update: &log, Job: jobOf(&log)}
 	case s.Open == nil && s.Source.FollowUp:
 		row := s.Source
 		change := Change{Source: &row}

@@ -11,9 +11,12 @@ import (
 
 // selectStale lists what needs the watchdog, the most urgent first: locks that
 // expired, logs under way that no lock belongs to, follow-ups that no log will
-// take up, logs that wait for too long.
+// take up, logs that wait for too long. What was renewed or queued at a time
+// that lies ahead is listed, too: the clock went back since.
 const selectStale = `select source from (
 		select source, 0 as urgency, expires_at as since from source_locks where token <> '' and expires_at <= {now}
+		union all
+		select source, 0, 0 from source_locks where token <> '' and expires_at > {now} and renewed_at > {now}
 		union all
 		select source, 1, started_at from source_runs where status in ('queued', 'running') and status = 'running' and not exists (
 			select 1 from source_locks where source_locks.source = source_runs.source and source_locks.token = source_runs.token)
@@ -22,6 +25,8 @@ const selectStale = `select source from (
 			select 1 from source_runs where source_runs.source = sources.id and source_runs.status in ('queued', 'running'))
 		union all
 		select source, 3, not_before from source_runs where status = 'queued' and not_before <= {now} - ?
+		union all
+		select source, 3, 0 from source_runs where status = 'queued' and not_before > {now} and queued_at > {now}
 	) as stale group by source order by min(urgency), min(since), source limit ?`
 
 // Stale implements [source.Store].
