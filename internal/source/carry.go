@@ -99,9 +99,9 @@ func (w *Worker) covers(ctx context.Context, src *Source, head fencepost.CommitI
 		return refuse(fencepost.ReasonHeadContradiction)
 	case Apart, Unknown:
 		// Either the head is old, or what was announced was forced away since.
-		// With the head known to follow what was applied, it can't be older
-		// than that; without, nobody can tell.
-		if src.AcceptForced || head == at.Applied && !at.ObservedAt.Before(at.AnnouncedAt) {
+		// Of the applied head only a further look can tell; of another one,
+		// nobody, so it is for a policy that takes forced branches.
+		if head == at.Applied && !at.ObservedAt.Before(at.AnnouncedAt) || head != at.Applied && src.AcceptForced {
 			return nil
 		}
 		return refuse(fencepost.ReasonHeadContradiction)
