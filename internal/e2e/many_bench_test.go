@@ -39,6 +39,7 @@ func benchmarkMany(b *testing.B, n int) {
 		YAML: quick, RateLimit: 100 * n, Source: &world.SourceConfig{Repository: forgesim.Import{Files: map[string]string{"page": "1"}}},
 	})
 	multiply(b, w, n)
+	w.Controller.Within = 3 * time.Minute
 	settle10k(b, w)
 	start(b, w)
 	for b.Loop() {

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -41,6 +42,9 @@ type Controller struct {
 	Log string
 	// HookURL is where it takes webhooks.
 	HookURL string
+
+	// Within bounds a start; zero means [ReadyWithin].
+	Within time.Duration
 
 	binary, config string
 	args           []string
@@ -86,7 +90,8 @@ func (c *Controller) Start(ctx context.Context) (time.Duration, error) {
 }
 
 func (c *Controller) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, ReadyWithin)
+	within := cmp.Or(c.Within, ReadyWithin)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
@@ -99,7 +104,7 @@ func (c *Controller) waitReady(ctx context.Context) error {
 			c.cmd = nil
 			return fmt.Errorf("%w: ended before it was ready: %w", ErrController, err)
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%w: not ready within %s", ErrController, ReadyWithin), c.Kill())
+			return errors.Join(fmt.Errorf("%w: not ready within %s", ErrController, within), c.Kill())
 		case <-ticker.C:
 		}
 	}
