@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -39,12 +40,12 @@ restart.`,
 	return cmd
 }
 
-func (m Main) serve(ctx context.Context, file string, debug bool) (err error) {
+func (m Main) serve(ctx context.Context, file string, verbose bool) (err error) {
 	c, err := config.Load(file, m.LookupEnv)
 	if err != nil {
 		return err
 	}
-	log := m.logger(debug)
+	log := m.logger(verbose)
 	for _, w := range c.Warnings {
 		// The file is a path of the host, which no log holds.
 		log.Warn("configuration: " + strings.TrimPrefix(w, c.File+":"))
@@ -58,6 +59,9 @@ func (m Main) serve(ctx context.Context, file string, debug bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
+	// Reading a large configuration takes many times the memory that serving
+	// does.
+	debug.FreeOSMemory()
 	running, stop := context.WithCancel(ctx)
 	reloading := make(chan struct{})
 	go func() {
