@@ -98,10 +98,11 @@ func (w *Worker) covers(ctx context.Context, src *Source, head fencepost.CommitI
 	case Behind:
 		return refuse(fencepost.ReasonHeadContradiction)
 	case Apart, Unknown:
-		// Either the head is old, or what was announced was forced away since.
-		// Of the applied head only a further look can tell; of another one,
-		// nobody, so it is for a policy that takes forced branches.
-		if head == at.Applied && !at.ObservedAt.Before(at.AnnouncedAt) || head != at.Applied && src.AcceptForced {
+		// Either the head is old, or what was announced was forced away since:
+		// a further look tells, unless nobody knows how the two stand. Then it
+		// is for a policy that takes forced branches.
+		again := head == at.Applied || how == Apart && head == at.Observed
+		if again && !at.ObservedAt.Before(at.AnnouncedAt) || head != at.Applied && src.AcceptForced {
 			return nil
 		}
 		return refuse(fencepost.ReasonHeadContradiction)
