@@ -22,7 +22,7 @@ import (
 func (m Main) deliveriesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deliveries",
-		Short: "What happened to each delivery",
+		Short: "What happened to each delivery of a gate",
 	}
 	cmd.AddCommand(m.deliveriesListCommand(), m.deliveriesShowCommand())
 	return cmd
@@ -63,7 +63,7 @@ func (m Main) deliveriesShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show DELIVERY",
 		Short: "Show a delivery's receipt, from its first byte to what was published",
-		Args:  cobra.ExactArgs(1),
+		Args:  takes("DELIVERY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := fencepost.ParseDeliveryID(args[0])
 			if err != nil {
@@ -128,7 +128,7 @@ func (m Main) showDelivery(ctx context.Context, file string, id fencepost.Delive
 	}
 	r, damages, err := receipt.Show(ctx, journal, id)
 	if errors.Is(err, receipt.ErrNotFound) {
-		return fmt.Errorf("%w; `fencepost deliveries list` names those that are known", err)
+		return fmt.Errorf("%w; `fencepost deliveries list` names those that are known; of pushes to a source, `fencepost runs list`", err)
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/fencepost/fencepost/internal/config"
 )
 
@@ -29,6 +31,17 @@ type usageError struct{ err error }
 func usage(err error) error { return &usageError{err} }
 
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
+
+// takes is for a command that needs exactly these arguments.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		command := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+		return usagef("%s takes %s, and has %d arguments", command, strings.Join(names, " "), len(args))
+	}
+}
 
 func (e *usageError) Error() string        { return e.err.Error() }
 func (e *usageError) Unwrap() error        { return e.err }

@@ -47,7 +47,7 @@ protocol v2, shallow, within budgets. Every object's id is recomputed, and the
 directory holds only what the verified tree names. No git program and no
 configuration of this machine is used.`,
 		Example: "  fencepost fetch https://github.com/acme/docs.git 9256a9a1c0c5f0e2f6e4d8b6a7c3f1e2d4b5a697 ./docs",
-		Args:    cobra.ExactArgs(3),
+		Args:    takes("URL", "COMMIT", "DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.url, f.commit, f.dir = args[0], args[1], args[2]
 			return m.fetch(cmd.Context(), f)

@@ -103,8 +103,9 @@ next:
   4. fencepost check --config %[1]s
   5. fencepost serve --config %[1]s
 
-docs/gates.md and docs/sources.md tell each step at length. To see everything at work on this
-machine first: fencepost try
+1 and 2 are for a gate; a source takes a repository's own webhook and a token as
+well. docs/gates.md and docs/sources.md tell each step at length. To see
+everything at work on this machine first: fencepost try
 `, filepath.Join(dir, starterFile), filepath.Join(dir, starterSecret), filepath.Join(dir, "secrets", "app.pem"))
 	return err
 }

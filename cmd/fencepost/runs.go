@@ -60,7 +60,7 @@ func (m Main) runsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show RUN",
 		Short: "Show one run log",
-		Args:  cobra.ExactArgs(1),
+		Args:  takes("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := fencepost.ParseRunID(args[0])
 			if err != nil {

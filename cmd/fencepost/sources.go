@@ -48,7 +48,7 @@ func (m Main) sourcesShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show SOURCE",
 		Short: "Show one source with its open run, its alerts and its last runs",
-		Args:  cobra.ExactArgs(1),
+		Args:  takes("SOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return m.withState(cmd.Context(), file, func(c *config.Config, db *sourcedb.Store) error {
 				return m.showSource(cmd.Context(), c, db, fencepost.RouteName(args[0]), asJSON)
@@ -134,7 +134,7 @@ func viewSource(s sourcedb.State, now time.Time, configured bool) sourceView {
 	v := sourceView{
 		Source: string(s.Key), ID: s.ID.String(), Configured: configured, State: app.SourceState(s), Revision: s.Revision.String(),
 		Announced: head(s.Announced, s.AnnouncedAt), Observed: head(s.Observed, s.ObservedAt), Applied: head(s.Applied, s.AppliedAt),
-		UnmetSince: known(s.UnmetSince), Tried: known(s.TriedAt), Trouble: string(s.Trouble), NextCheck: known(s.NextCheck),
+		UnmetSince: known(s.UnmetSince), Tried: known(s.TriedAt), Trouble: string(s.Trouble), NextCheck: known(app.NextLook(s)),
 		FollowUp: known(s.FollowUpSince), Alerts: []alertView{},
 	}
 	if !s.UnmetSince.IsZero() {
@@ -188,7 +188,7 @@ func (m Main) listSources(ctx context.Context, c *config.Config, db *sourcedb.St
 			v.Source, v.State, ageOf(v.UnmetSince, seen.Now),
 			headText(s.Announced, s.AnnouncedAt, seen.Now), headText(s.Observed, s.ObservedAt, seen.Now),
 			headText(s.Applied, s.AppliedAt, seen.Now), dash(app.Holder(s.Lock, seen.Now)), yes(s.FollowUp),
-			untilText(s.NextCheck, seen.Now), dash(alertText(s.Alerts)),
+			untilText(app.NextLook(s), seen.Now), dash(alertText(s.Alerts)),
 		})
 	}
 	if asJSON {
@@ -242,7 +242,7 @@ func (m Main) showSource(ctx context.Context, c *config.Config, db *sourcedb.Sto
 		{"applied", headLine(s.Applied, s.AppliedAt, seen.Now)},
 		{"behind for", ageOf(v.UnmetSince, seen.Now)},
 		{"lock", dash(app.Holder(s.Lock, seen.Now))}, {"follow-up", yes(s.FollowUp)},
-		{"next look", untilText(s.NextCheck, seen.Now)}, {"last trouble", dash(v.Trouble)},
+		{"next look", untilText(app.NextLook(s), seen.Now)}, {"last trouble", dash(v.Trouble)},
 		{"alerts", dash(alertText(s.Alerts))},
 	}
 	for _, l := range lines {

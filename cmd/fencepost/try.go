@@ -24,14 +24,15 @@ func (m Main) tryCommand() *cobra.Command {
 	var f tryFlags
 	cmd := &cobra.Command{
 		Use:   "try",
-		Short: "Watch the whole system gate a repository on this machine",
-		Long: `Run the whole system on this machine and watch it gate a repository: a
-simulated GitHub with a real Git server, a real controller, a real check.
+		Short: "Watch the whole system at work on this machine",
+		Long: `Run the whole system on this machine and watch it: a simulated GitHub with a
+real Git server, a real controller, a real check.
 
 A signed pull request is recorded, claimed, fetched, run in a sandbox and
 published as one Check Run; then it is replayed, forged, blocked, and the
-controller is killed in the middle. Everything is on loopback and in one
-temporary directory, which is removed in the end.`,
+controller is killed in the middle. Then a source follows its branch: through a
+push, a burst, a lost webhook and an outage. Everything is on loopback and in
+one temporary directory, which is removed in the end.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return m.try(cmd.Context(), f) },
 	}
@@ -98,6 +99,6 @@ func (m Main) tellSummary(s trial.Summary) {
 			s.Deliveries, s.Runs, s.CheckRuns, s.Replays, s.ForgedRefused, s.Kills, s.SourceRuns, s.BytesFetched, s.Took.Round(10*time.Millisecond))
 	}
 	if s.Kept != "" {
-		fmt.Fprintf(m.Out, "kept in %s: fencepost.yaml, serve.log, data/; look with `fencepost deliveries list --config %[1]s/fencepost.yaml`\n", s.Kept)
+		fmt.Fprintf(m.Out, "kept in %s: fencepost.yaml, serve.log, data/; look with `deliveries`, `sources` or `runs`, such as `fencepost sources list --config %[1]s/fencepost.yaml`\n", s.Kept)
 	}
 }

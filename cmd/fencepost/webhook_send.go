@@ -41,8 +41,8 @@ func (m Main) sendCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "send --secret REF URL",
 		Short:   "Sign a body and post it, and print the answer",
-		Example: "  fencepost webhook send --secret file:secrets/webhook --event pull_request --body event.json \\\n    --allow-http http://127.0.0.1:8080/hooks/docs",
-		Args:    cobra.ExactArgs(1),
+		Example: "  fencepost webhook send --secret file:secrets/webhook --event pull_request --body event.json \\\n    --allow-http http://127.0.0.1:8080/hooks/docs\n  fencepost webhook send --secret file:secrets/webhook --event push --body push.json \\\n    --allow-http http://127.0.0.1:8080/hooks/handbook",
+		Args:    takes("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.url = args[0]
 			a, err := m.send(cmd.Context(), s)

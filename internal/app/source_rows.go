@@ -32,6 +32,15 @@ func SourceState(s sourcedb.State) string {
 	return "fresh"
 }
 
+// NextLook is when a source's head is looked at next; zero for one that is
+// disabled, of which none is.
+func NextLook(s sourcedb.State) time.Time {
+	if !s.Enabled {
+		return time.Time{}
+	}
+	return s.NextCheck
+}
+
 // rank puts those in trouble first.
 func rank(state string) int {
 	return slices.Index([]string{"stale", "behind", "running", "unknown", "fresh", "disabled"}, state)
@@ -58,7 +67,7 @@ func (a *App) SourceRows(ctx context.Context, limit int) ([]ops.SourceRow, error
 			Sink: string(c.Sink.Kind), Policy: s.Revision.String(), State: SourceState(s),
 			Announced: Short(s.Announced), Observed: Short(s.Observed), Applied: Short(s.Applied),
 			AnnouncedAt: s.AnnouncedAt, ObservedAt: s.ObservedAt, AppliedAt: s.AppliedAt,
-			Next: s.NextCheck, Holder: Holder(s.Lock, seen.Now), FollowUp: s.FollowUp, Trouble: s.Trouble,
+			Next: NextLook(s), Holder: Holder(s.Lock, seen.Now), FollowUp: s.FollowUp, Trouble: s.Trouble,
 		}
 		if !s.UnmetSince.IsZero() {
 			row.Age = seen.Now.Sub(s.UnmetSince)

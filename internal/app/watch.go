@@ -320,6 +320,19 @@ func (a *App) AlertRows() []ops.AlertRow {
 	return rows
 }
 
+// sizeText is a size in the largest unit that it has one of, for people.
+func sizeText(bytes int64) string {
+	const step = 1 << 10
+	if bytes < step {
+		return strconv.FormatInt(bytes, 10) + " B"
+	}
+	size, unit := float64(bytes)/step, 0
+	for units := len("KMGTP"); size >= step && unit < units-1; unit++ {
+		size /= step
+	}
+	return fmt.Sprintf("%.1f %ciB", size, "KMGTP"[unit])
+}
+
 // Figures implements [ops.Figures].
 func (a *App) Figures(context.Context) []ops.Figure {
 	in := a.inbox.Stats()
@@ -329,6 +342,6 @@ func (a *App) Figures(context.Context) []ops.Figure {
 		{Name: "recorded, not done", Value: strconv.Itoa(in.Entries), Bound: strconv.Itoa(a.Config.Inbox.MaxEntries)},
 		{Name: "ledger rows", Value: strconv.FormatInt(rows, 10), Bound: strconv.FormatInt(capacity, 10)},
 		{Name: "artifacts", Value: strconv.FormatInt(count, 10), Bound: strconv.Itoa(a.Config.Artifacts.MaxCount)},
-		{Name: "bytes of artifacts", Value: strconv.FormatInt(bytes, 10), Bound: fmt.Sprint(int64(a.Config.Artifacts.MaxTotal))},
+		{Name: "size of artifacts", Value: sizeText(bytes), Bound: sizeText(int64(a.Config.Artifacts.MaxTotal))},
 	}
 }

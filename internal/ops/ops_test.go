@@ -432,3 +432,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 		c.Close()
 	}
 }
+
+func TestWhatTookLongIsShownInSeconds(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: "0 ms", 1234 * time.Millisecond: "1234 ms", 10 * time.Second: "10.0 s", 30412 * time.Millisecond: "30.4 s",
+	} {
+		if got := took(d); got != want {
+			t.Errorf("took(%d) = %q, want %q", d, got, want)
+		}
+	}
+}

@@ -111,10 +111,19 @@ func pageTemplate() *template.Template {
 		"iso":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"age":  age,
 		"ago":  func(now, t time.Time) string { return age(now.Sub(t)) },
+		"took": took,
 		"short": func(digest string) string {
 			return digest[:min(12, len(digest))]
 		},
 	}).Parse(pageText))
+}
+
+// took says how long something took that is over.
+func took(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
 // age says a duration in its two largest units.
