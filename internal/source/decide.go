@@ -185,7 +185,8 @@ func OnRevision(s Snapshot, p Policy, id fencepost.RunID) Change {
 		return Change{}
 	}
 	if !row.Enabled {
-		row.RegisteredAt = s.Now
+		// Nobody was owed anything while it was off.
+		row.RegisteredAt, row.UnmetSince = s.Now, time.Time{}
 	}
 	if row.Lineage != p.Lineage {
 		// Nothing of another repository or branch says anything here. What the

@@ -43,3 +43,29 @@ func TestAChangedPolicyIsNoObservation(t *testing.T) {
 		t.Error("no alert, though nothing was observed since it came back")
 	}
 }
+
+// What was pushed while a source was off is applied when it is on again, and
+// counts from then.
+func TestAPushToASourceThatIsOffMakesNoAge(t *testing.T) {
+	t.Parallel()
+	r, p := settled(t)
+	off := p
+	off.Revision, off.Enabled = fencepost.SourceRevision{8}, false
+	register := func(p Policy, n int) {
+		_ = r.change(func(s Snapshot) (Change, error) { return OnRevision(s, p, runID(n)), nil }, Lookup{})
+	}
+	register(off, 60)
+	if _, err := r.push(off, delivery(1, 1, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := r.begin(off, runID(1), 1).(Over); !ok {
+		t.Fatal("a source that is off began a run")
+	}
+	r.now = r.now.Add(24 * time.Hour)
+	p.Revision = fencepost.SourceRevision{9}
+	register(p, 61)
+	_ = r.change(func(s Snapshot) (Change, error) { return OnFreshness(s, p), nil }, Lookup{})
+	if r.alerts[AlertFreshness] {
+		t.Error("the alert is raised for a time in which the source was off")
+	}
+}
