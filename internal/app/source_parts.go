@@ -186,20 +186,22 @@ func (a *App) githubSource(c config.Source) (remote.Identity, remote.Ancestry, g
 
 // A sourceRoute is a source's entry point.
 type sourceRoute struct {
-	config config.Source
+	// config is one of the configuration's own: it is not copied for each of
+	// thousands.
+	config *config.Source
 	admit  *push.Admitter
 	src    *source.Source
 	// headers are those that the provider's deliveries have.
 	headers []string
 }
 
-func (a *App) sourceRoute(_ *sourcing, c config.Source, src *source.Source) (r sourceRoute, err error) {
+func (a *App) sourceRoute(s *sourcing, c *config.Source, src *source.Source) (r sourceRoute, err error) {
 	p := push.Policy{
 		RepositoryID: c.Repository.ID, OwnerID: c.Repository.OwnerID, FullName: c.Repository.FullName(),
-		Ref: c.Ref, AnyWriter: c.AnyWriter, JSON: a.jsonLimits(),
+		Ref: c.Ref, AnyWriter: c.AnyWriter, Decoders: s.decoders,
 	}
-	for _, s := range c.Senders {
-		p.Senders = append(p.Senders, push.Sender{ID: s.ID, Login: s.Login})
+	for _, sender := range c.Senders {
+		p.Senders = append(p.Senders, push.Sender{ID: sender.ID, Login: sender.Login})
 	}
 	if app := c.Credential.App; app != nil {
 		p.Installation = app.Installation

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/fencepost/fencepost/internal/config"
 	"github.com/fencepost/fencepost/internal/source"
 	"github.com/fencepost/fencepost/internal/source/jobs"
+	"github.com/fencepost/fencepost/internal/source/push"
 	"github.com/fencepost/fencepost/internal/source/sourcedb"
 	"github.com/fencepost/fencepost/internal/store"
 )
@@ -31,6 +34,8 @@ type sourcing struct {
 	state *sourcedb.Store
 	queue *jobs.Queue
 	conns *gitfetch.Transport
+	// decoders read the pushes of all sources.
+	decoders *push.Decoders
 
 	all    map[fencepost.SourceID]*source.Source
 	routes []sourceRoute
@@ -58,16 +63,17 @@ func StateOptions(c *config.Config, env config.Lookup, now func() time.Time) (st
 // openSources opens the state of sources, judges their freshness before
 // anything else, and brings their policies into force.
 func (a *App) openSources(ctx context.Context) error {
-	if len(a.Config.Sources) == 0 {
-		return nil
+	if known, err := a.knowsSources(); err != nil || !known {
+		return err
 	}
-	s := &sourcing{all: map[fencepost.SourceID]*source.Source{}}
+	s := &sourcing{all: map[fencepost.SourceID]*source.Source{}, decoders: push.NewDecoders(a.jsonLimits())}
 	if err := a.openState(ctx, s); err != nil {
 		return err
 	}
 	a.sourcing = s
-	for _, c := range a.Config.Sources {
-		src, err := a.source(s, c)
+	for i := range a.Config.Sources {
+		c := &a.Config.Sources[i]
+		src, err := a.source(s, *c)
 		if err != nil {
 			return fmt.Errorf("sources.%s: %w", c.Route, err)
 		}
@@ -110,7 +116,30 @@ func (a *App) openSources(ctx context.Context) error {
 	for _, c := range a.Config.Sources {
 		policies = append(policies, s.all[c.ID].Policy)
 	}
-	return s.intake.Register(ctx, policies)
+	if err := s.intake.Register(ctx, policies); err != nil {
+		return err
+	}
+	if len(policies) == 0 {
+		// What was open of the last ones has ended, and nothing more can come.
+		a.mirrorAlerts(ctx)
+		a.sourcing = nil
+	}
+	return nil
+}
+
+// knowsSources reports whether there are sources, or may have been: then what
+// is open of them is to be ended.
+func (a *App) knowsSources() (bool, error) {
+	if len(a.Config.Sources) > 0 || a.Config.Database.IsPostgres() {
+		return true, nil
+	}
+	switch _, err := os.Stat(filepath.Join(a.Config.DataDir, stateFile)); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("data_dir: %w", err)
+	}
+	return true, nil
 }
 
 // openState opens database and queue.

@@ -154,3 +154,48 @@ func TestARefusedStartBringsNoPolicyIntoForce(t *testing.T) {
 		t.Error("the policy of a start that was refused is in force")
 	}
 }
+
+// Taking out the last source ends what is open of it, too.
+func TestTheLastSourceCanBeTakenOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, err := openSourced(t, dir, filepath.Join(dir, "site"), "refs/heads/main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.alerts.Raise(alert.Freshness, alert.SourceSubject("handbook")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.sourcing.db.Write(t.Context(), "prepare test", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, `insert into source_alerts (source, code, subject, since, raised)
+			select id, 'freshness', key, 1, 1 from sources`)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "fencepost.yaml")
+	without, _, _ := strings.Cut(sourceSettings, "sources:\n")
+	if err := os.WriteFile(file, []byte(without), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file, os.LookupEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err = Open(t.Context(), Options{
+		Config: c, LookupEnv: os.LookupEnv, Now: time.Now, Entry: entry, Log: slog.New(slog.DiscardHandler),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, al := range a.alerts.Alerts() {
+		if al.Status == alert.Open {
+			t.Errorf("%s of %s is open", al.Code, al.Subject)
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

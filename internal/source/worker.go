@@ -123,7 +123,7 @@ func (w *Worker) attempt(ctx context.Context, src *Source, b Began) (again time.
 	lose(nil)
 	<-renewed
 	again, err = w.conclude(ctx, src, b, r)
-	w.report(ctx, src, b, r, w.Now().Sub(begun), err)
+	w.report(ctx, src, b, r, again, w.Now().Sub(begun), err)
 	return again, err
 }
 
@@ -216,10 +216,13 @@ func (w *Worker) conclude(ctx context.Context, src *Source, b Began, r result) (
 }
 
 // report writes the attempt's line. Commits of sources are in no log.
-func (w *Worker) report(ctx context.Context, src *Source, b Began, r result, took time.Duration, err error) {
+func (w *Worker) report(ctx context.Context, src *Source, b Began, r result, again time.Time, took time.Duration, err error) {
 	status, reason, detail := r.ending.Status.String(), r.ending.Reason, r.ending.Detail
 	if r.trouble != nil {
 		status, reason, detail = "trouble", r.trouble.Reason, r.trouble.Detail
+		if again.IsZero() && err == nil && !r.hung && fateOf(reason) != FateLost {
+			status = Failed.String()
+		}
 	}
 	if w.Meter != nil {
 		w.Meter.SourceAttempt(string(src.Key), status, reason, took)

@@ -70,11 +70,12 @@ func newAdmitter(p Policy, d dialect) (*Admitter, error) {
 		return nil, fmt.Errorf("push policy: %w", err)
 	}
 	p.Senders = slices.Clone(p.Senders)
+	if p.Decoders == nil {
+		p.Decoders = NewDecoders(p.JSON)
+	}
 	owner, name, _ := strings.Cut(p.FullName, "/")
 	return &Admitter{
-		policy: p, dialect: d, owner: owner, name: name,
-		decodeEvent: strictjson.NewDecoder[event](p.JSON),
-		decodePush:  strictjson.NewDecoder[pushEvent](p.JSON),
+		policy: p, dialect: d, owner: owner, name: name, decodeEvent: p.Decoders.event, decodePush: p.Decoders.push,
 	}, nil
 }
 

@@ -25,6 +25,22 @@ type Policy struct {
 	Installation int64
 	// JSON bounds the body; zero fields are DESIGN §4's.
 	JSON strictjson.Limits
+	// Decoders, where set, are those that many sources share, with limits of
+	// their own; nil means new ones with JSON.
+	Decoders *Decoders
+}
+
+// Decoders read pushes strictly. They are larger than all else that a source
+// needs to admit one. They are safe for concurrent use.
+type Decoders struct {
+	event *strictjson.Decoder[event]
+	push  *strictjson.Decoder[pushEvent]
+}
+
+// NewDecoders makes decoders with the given limits; zero fields are DESIGN
+// §4's.
+func NewDecoders(l strictjson.Limits) *Decoders {
+	return &Decoders{event: strictjson.NewDecoder[event](l), push: strictjson.NewDecoder[pushEvent](l)}
 }
 
 // A Sender is a person by both of the provider's names, which must both agree.
