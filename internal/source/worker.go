@@ -35,6 +35,11 @@ type Worker struct {
 
 	// attempts counts those that go on, also after they were given up.
 	attempts sync.WaitGroup
+
+	mu sync.Mutex
+	// hung counts, by source, attempts that were given up and go on. Guarded
+	// by mu.
+	hung map[fencepost.SourceID]int
 }
 
 // A Meter counts attempts. It is safe for concurrent use.
@@ -58,6 +63,11 @@ func (w *Worker) Work(ctx context.Context, job JobPayload) (again time.Time, err
 		// Of a policy that this process doesn't have: whoever has it in force
 		// has ended the run, or will.
 		return time.Time{}, nil
+	}
+	if w.hangs(src.ID) {
+		// Another one would hang as well, and hold as much. Another process may
+		// have better luck.
+		return w.Now().Add(src.Timings.QueueAge), nil
 	}
 	token, err := w.token()
 	if err != nil {
@@ -118,7 +128,7 @@ func (w *Worker) attempt(ctx context.Context, src *Source, b Began) (again time.
 	select {
 	case r = <-done:
 	case <-run.Done():
-		r = w.abandon(ctx, run, done)
+		r = w.abandon(ctx, run, src, done)
 	}
 	lose(nil)
 	<-renewed
@@ -135,7 +145,7 @@ func (w *Worker) grace() time.Duration {
 }
 
 // abandon waits a little for an attempt whose time is over.
-func (w *Worker) abandon(ctx, run context.Context, done <-chan result) result {
+func (w *Worker) abandon(ctx, run context.Context, src *Source, done <-chan result) result {
 	timer := time.NewTimer(w.grace())
 	defer timer.Stop()
 	select {
@@ -147,7 +157,29 @@ func (w *Worker) abandon(ctx, run context.Context, done <-chan result) result {
 	if errors.Is(context.Cause(run), ErrLost) || ctx.Err() != nil {
 		why = fencepost.ReasonLost
 	}
+	w.countHung(src.ID, 1)
+	w.attempts.Go(func() {
+		<-done
+		w.countHung(src.ID, -1)
+	})
 	return result{trouble: &Trouble{Reason: why, Detail: "hung"}, hung: true}
+}
+
+func (w *Worker) hangs(id fencepost.SourceID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hung[id] > 0
+}
+
+func (w *Worker) countHung(id fencepost.SourceID, by int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.hung == nil {
+		w.hung = map[fencepost.SourceID]int{}
+	}
+	if w.hung[id] += by; w.hung[id] == 0 {
+		delete(w.hung, id)
+	}
 }
 
 // renew keeps the hold until run ends. The first failure, whatever its cause,
