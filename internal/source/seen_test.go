@@ -69,3 +69,34 @@ func TestAPushToASourceThatIsOffMakesNoAge(t *testing.T) {
 		t.Error("the alert is raised for a time in which the source was off")
 	}
 }
+
+// A look is stored with its batch, and may have begun before a run that has
+// ended since: what that saw is newer.
+func TestALookOfBeforeARunIsNoNews(t *testing.T) {
+	t.Parallel()
+	r, p := settled(t)
+	p.AcceptUnannounced = false
+	r.now = r.now.Add(time.Minute)
+	began := r.now
+	r.now = r.now.Add(time.Second)
+	if _, err := r.push(p, delivery(1, 1, 2), 1); err != nil {
+		t.Fatal(err)
+	}
+	b, ok := r.begin(p, runID(1), 1).(Began)
+	if !ok {
+		t.Fatal("the run did not begin")
+	}
+	r.now = r.now.Add(time.Second)
+	if err := r.end(p, b.Hold, Ending{Status: Complete, Head: commit(2)}); err != nil {
+		t.Fatal(err)
+	}
+	r.now = r.now.Add(time.Second)
+	if err := r.change(func(s Snapshot) (Change, error) {
+		return OnObservation(s, p, Observed{Head: commit(1), Age: r.now.Sub(began), Next: time.Minute, NewRun: runID(2)})
+	}, Lookup{Request: Window(r.now, p)}); err != nil {
+		t.Fatal(err)
+	}
+	if r.source.Observed != commit(2) || !r.source.UnmetSince.IsZero() || r.open() != nil || len(r.alerts) > 0 {
+		t.Errorf("observed %v, unmet since %v, open %+v, alerts %v", r.source.Observed, r.source.UnmetSince, r.open(), r.alerts)
+	}
+}

@@ -38,6 +38,10 @@ func OnObservation(s Snapshot, p Policy, o Observed) (Change, error) {
 		}
 		return change, nil
 	}
+	if began := s.Now.Add(-o.Age); row.ObservedAt.After(began) && !row.ObservedAt.After(s.Now) {
+		// A run has looked since, and its end says what it saw.
+		return change, nil
+	}
 	news := o.Head != row.Applied || row.AppliedRevision != row.Revision
 	if news {
 		// The head moved after the last look that saw another one.
