@@ -154,6 +154,10 @@ func OnEnd(s Snapshot, p Policy, h Hold, e Ending) (Change, error) {
 	change.Raise = append(change.Raise, leftover(p, e.Leftover)...)
 	if row.FollowUp {
 		change.Insert, change.Job = followUp(s, p, &row, log.ID, e.NewRun)
+		if change.Insert != nil && e.Status != Complete && e.Status != Unchanged {
+			// Content that fails costs one run a window, whatever is pushed.
+			change.Job = change.Insert.wait(row.NextCheck)
+		}
 	}
 	return change, nil
 }

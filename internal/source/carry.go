@@ -102,7 +102,13 @@ func (w *Worker) covers(ctx context.Context, src *Source, head fencepost.CommitI
 		// a further look tells, unless nobody knows how the two stand. Then it
 		// is for a policy that takes forced branches.
 		again := head == at.Applied || how == Apart && head == at.Observed
-		if again && !at.ObservedAt.Before(at.AnnouncedAt) || head != at.Applied && src.AcceptForced {
+		patience := time.Duration(0)
+		if how == Unknown && head == at.Applied {
+			// A provider that lags shows just that, for as long as it does: nothing
+			// is settled before somebody was told.
+			patience = src.Timings.AlertAfter
+		}
+		if again && at.ObservedAt.Sub(at.AnnouncedAt) >= patience || head != at.Applied && src.AcceptForced {
 			return nil
 		}
 		return refuse(fencepost.ReasonHeadContradiction)

@@ -117,6 +117,9 @@ func OnPush(s Snapshot, p Policy, push Push) (Change, PushAnswer, error) {
 	case s.Open == nil:
 		t := Trigger{ByPush, d.Delivery.Hex()}
 		change.Insert, change.Job = newRun(s, p, push.NewRun, t, d.Commit)
+		if failing(s.Source, p) {
+			change.Job = change.Insert.wait(row.NextCheck)
+		}
 		d.Run = change.Insert.ID
 		return change, PushAccepted, nil
 	case same:
@@ -128,6 +131,24 @@ func OnPush(s Snapshot, p Policy, push Push) (Change, PushAnswer, error) {
 	}
 	d.Run = s.Open.ID
 	return change, PushCoalesced, nil
+}
+
+// failing says of a source with no open run that its last one came to nothing:
+// what was seen, or announced before, is still unmet. Then one run a window is
+// enough, however many pushes there are.
+func failing(row SourceRow, p Policy) bool {
+	if row.UnmetSince.IsZero() {
+		return false
+	}
+	// A head that was seen and may not be applied unannounced is no failure:
+	// it waits for just this push.
+	return p.AcceptUnannounced || !row.AnnouncedAt.IsZero() && !row.AnnouncedAt.Before(row.UnmetSince)
+}
+
+// wait puts off the first attempt of a new run, and returns its job.
+func (r *RunRow) wait(until time.Time) *JobRow {
+	r.NotBefore = later(r.NotBefore, until)
+	return jobOf(r)
 }
 
 // wake is the job of an open run that waits; nil for none.

@@ -608,3 +608,46 @@ func TestAgesSurviveAClockThatGoesBack(t *testing.T) {
 		t.Error("no alert, though nothing was complete since")
 	}
 }
+
+// A source that never converges costs one run a window, and not one for each
+// push: DESIGN §9.
+func TestPushesOfAFailingSourceWaitForTheNextLook(t *testing.T) {
+	t.Parallel()
+	r, p := settled(t)
+	next := r.now.Add(p.Timings.Reconcile)
+	_, _ = r.push(p, delivery(1, 1, 1), 1)
+	b := r.begin(p, runID(1), 1).(Began)
+	// One more arrives while the content is refused.
+	_, _ = r.push(p, delivery(2, 2, 2), 2)
+	if err := r.end(p, b.Hold, Ending{Status: Failed, Reason: fencepost.ReasonContent, NewRun: runID(3)}); err != nil {
+		t.Fatal(err)
+	}
+	if o := r.open(); o == nil || o.NotBefore.Before(next) {
+		t.Fatalf("the follow-up of a failed run: %+v, want it not before %v", o, next)
+	}
+	r.now = next
+	b = r.begin(p, runID(3), 2).(Began)
+	if err := r.end(p, b.Hold, Ending{Status: Failed, Reason: fencepost.ReasonContent}); err != nil {
+		t.Fatal(err)
+	}
+	r.source.NextCheck = r.now.Add(p.Timings.Reconcile)
+	for i := 4; i < 9; i++ {
+		r.now = r.now.Add(time.Second)
+		if _, err := r.push(p, delivery(i, i, i), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o := r.open(); o == nil || o.ID != runID(4) || o.NotBefore != r.source.NextCheck {
+		t.Errorf("open %+v, want one run that waits for the next look at %v", o, r.source.NextCheck)
+	}
+	// What succeeds is followed up at once again.
+	r.now = r.source.NextCheck
+	b = r.begin(p, runID(4), 3).(Began)
+	if err := r.end(p, b.Hold, Ending{Status: Complete, Head: commit(8)}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = r.push(p, delivery(20, 20, 1), 20)
+	if o := r.open(); o == nil || o.NotBefore.After(r.now) {
+		t.Errorf("a push to a source that is well waits: %+v", o)
+	}
+}
