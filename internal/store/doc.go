@@ -4,7 +4,8 @@
 //
 // There are two databases with one SQL. Queries are written once, with `?`
 // for arguments and `{now}` for the store's clock in microseconds; columns are
-// of two types, text and 64-bit integers. What differs stands in dialect.go,
+// of two types, text and 64-bit integers, but for the encoding of a ledger's
+// row, which is bytes. What differs stands in dialect.go,
 // sqlite.go and postgres.go.
 //
 // # Who may change what

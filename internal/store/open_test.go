@@ -167,10 +167,10 @@ func TestBothSchemasSayTheSame(t *testing.T) {
 	lite := open(t, store.Options{Path: filepath.Join(t.TempDir(), "x.db"), Now: time.Now})
 	pg := open(t, store.Options{URL: postgres.Database(t)})
 	columns := []string{
-		`select m.name || '.' || p.name || ' ' || replace(lower(p.type), 'integer', 'bigint') || ' ' || coalesce(p.dflt_value, '-')
-			from sqlite_schema m, pragma_table_info(m.name) p where m.type = 'table' and m.name like 'source%' order by 1`,
+		`select m.name || '.' || p.name || ' ' || replace(replace(lower(p.type), 'integer', 'bigint'), 'blob', 'bytea') || ' ' || coalesce(p.dflt_value, '-')
+			from sqlite_schema m, pragma_table_info(m.name) p where m.type = 'table' and (m.name like 'source%' or m.name like 'ledger%') order by 1`,
 		`select table_name || '.' || column_name || ' ' || data_type || ' ' || replace(replace(coalesce(column_default, '-'), '::text', ''), '::bigint', '')
-			from information_schema.columns where table_schema = current_schema() and table_name like 'source%'
+			from information_schema.columns where table_schema = current_schema() and (table_name like 'source%' or table_name like 'ledger%')
 			order by (table_name || '.' || column_name || ' ' || data_type || ' ' || replace(coalesce(column_default, '-'), '::text', '')) collate "C"`,
 	}
 	if diff := cmp.Diff(read(lite, columns[0]), read(pg, columns[1])); diff != "" {
@@ -178,7 +178,7 @@ func TestBothSchemasSayTheSame(t *testing.T) {
 	}
 	indexes := []string{
 		`select name from sqlite_schema where type in ('index', 'trigger') and sql is not null order by name`,
-		`select name from (select indexname::text as name from pg_indexes where schemaname = current_schema() and indexname not like '%key' and tablename like 'source%'
+		`select name from (select indexname::text as name from pg_indexes where schemaname = current_schema() and indexname not like '%key' and (tablename like 'source%' or tablename like 'ledger%')
 			union select tgname::text from pg_trigger where not tgisinternal) as x where name not like '%pkey' order by name collate "C"`,
 	}
 	if diff := cmp.Diff(read(lite, indexes[0]), read(pg, indexes[1])); diff != "" {

@@ -1,0 +1,97 @@
+package sqlledger
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/store"
+)
+
+// openRoot makes the ledger in a database that has none, and holds the one
+// that is there against the configuration. Of several processes that make it,
+// one does, and the others find it made.
+func (l *Ledger) openRoot(ctx context.Context) error {
+	var uuid [16]byte
+	if _, err := io.ReadFull(l.cfg.Random, uuid[:]); err != nil {
+		return fmt.Errorf("ledger.open: draw a uuid: %w", err)
+	}
+	return l.db.Write(ctx, "ledger.open", func(ctx context.Context, tx *store.Tx) error {
+		if err := checkDurable(ctx, tx); err != nil {
+			return err
+		}
+		if err := l.makeRoot(ctx, tx, hex.EncodeToString(uuid[:])); err != nil {
+			return err
+		}
+		return l.readRoot(ctx, tx)
+	})
+}
+
+// checkDurable refuses a server that answers a commit before it is written.
+func checkDurable(ctx context.Context, tx *store.Tx) error {
+	if tx.Kind() != store.Postgres {
+		return nil
+	}
+	var mode string
+	if _, err := tx.One(ctx, "select current_setting('synchronous_commit')", nil, &mode); err != nil {
+		return err
+	}
+	if mode == "off" {
+		return &fencepost.Error{Op: "ledger.open", Reason: fencepost.ReasonUnavailable, Err: fmt.Errorf("%w for this user or database: turn it on", ErrVolatile)}
+	}
+	return nil
+}
+
+// makeRoot inserts root and parts, if there is none.
+func (l *Ledger) makeRoot(ctx context.Context, tx *store.Tx, uuid string) error {
+	c := l.cfg
+	made, err := tx.Exec(ctx, `insert into ledger_root (id, uuid, lease_ns, capacity, signed_age_ns, queue_age_ns, parts, made_at)
+		values (1, ?, ?, ?, ?, ?, ?, {now}) on conflict (id) do nothing`,
+		uuid, int64(c.Lease), int64(c.Capacity), int64(c.Window.MaxSignedAge), int64(c.Window.MaxQueueAge), int64(c.Parts))
+	if err != nil || made == 0 {
+		return err
+	}
+	for n := range c.Parts {
+		limit := c.Capacity / c.Parts
+		if n < c.Capacity%c.Parts {
+			limit++
+		}
+		if _, err := tx.Exec(ctx, "insert into ledger_parts (part, row_limit) values (?, ?)", int64(n), int64(limit)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readRoot reads what the ledger was made with, and names what differs.
+func (l *Ledger) readRoot(ctx context.Context, tx *store.Tx) error {
+	var lease, capacity, signed, queue, parts int64
+	found, err := tx.One(ctx, "select uuid, lease_ns, capacity, signed_age_ns, queue_age_ns, parts from ledger_root where id = 1",
+		nil, &l.uuid, &lease, &capacity, &signed, &queue, &parts)
+	if err != nil {
+		return err
+	}
+	if !found {
+		// Between the insert that met it and now, somebody took it away.
+		return &store.Fault{Class: store.ErrBusy}
+	}
+	var errs []error
+	differ := func(field string, made, given any) {
+		if made != given {
+			errs = append(errs, &ParameterError{Field: field, Made: fmt.Sprint(made), Given: fmt.Sprint(given)})
+		}
+	}
+	differ("ledger.lease", time.Duration(lease), l.cfg.Lease)
+	differ("ledger.capacity", int(capacity), l.cfg.Capacity)
+	differ("replay.max_signed_age", time.Duration(signed), l.cfg.Window.MaxSignedAge)
+	differ("replay.max_queue_age", time.Duration(queue), l.cfg.Window.MaxQueueAge)
+	differ("ledger.parts", int(parts), l.cfg.Parts)
+	if len(errs) > 0 {
+		return &fencepost.Error{Op: "ledger.open", Reason: fencepost.ReasonParameters, Err: errors.Join(errs...)}
+	}
+	return nil
+}
