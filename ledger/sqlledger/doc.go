@@ -3,6 +3,10 @@
 //
 // It is complete as a [fencepost.Ledger], and no command uses it: `fencepost
 // serve` keeps its ledger in files (package fileledger), also with `database`.
+// Of what fileledger has beside the contract, Repeat, Lookup, Abandon, CleanUp
+// and a Stat of counters are here; an answer from memory alone (MayKnow), going
+// through all rows, verifying them, and proof that another process has died
+// are not.
 //
 // # An operation
 //

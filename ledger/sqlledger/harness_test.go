@@ -266,5 +266,6 @@ func TestOnPostgres(t *testing.T) {
 	tests["conforms with a clock that jumps"] = conformsWithAClockThatJumps
 	tests["what was read must still be there"] = whatWasReadMustStillBeThere
 	tests["the server's clock jumps"] = aServersClockThatJumps
+	tests["a client's clock"] = aClientsClockDoesNotMatter
 	runAll(t, newServer(t, &postgres).fixture, tests)
 }

@@ -149,3 +149,40 @@ func anAbandonedLeaseNeedsNoWaiting(t *testing.T, fresh maker) {
 	c, err = l.Claim(t.Context(), d)
 	must[fencepost.Busy](t, c, err)
 }
+
+// TestRunningTimeAcrossARestart: the boot-time clock starts anew, and what it
+// says then is not compared with what it said before.
+func TestRunningTimeAcrossARestart(t *testing.T) {
+	t.Parallel()
+	f := onSQLite(t)
+	l := f.ledger()
+	f.elapse(time.Minute)
+	must0(t, l.CleanUp(t.Context()))
+	f.closeAll()
+	f.clock.Restart()
+	f.elapse(2 * time.Hour)
+	l = f.ledger()
+	f.elapse(time.Minute)
+	must0(t, l.CleanUp(t.Context()))
+	var running int64
+	must0(t, l.db.Read(t.Context(), "test", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.One(ctx, "select max(running_ns) from ledger_parts", nil, &running)
+		return err
+	}))
+	if time.Duration(running) != 2*time.Minute {
+		t.Errorf("%v of running time, want 2m", time.Duration(running))
+	}
+}
+
+// aClientsClockDoesNotMatter: the server's alone times leases and judges
+// replay ends.
+func aClientsClockDoesNotMatter(t *testing.T, fresh maker) {
+	f := fresh(t)
+	l := f.ledger()
+	d, unclaimed := f.bounded("a"), f.bounded("b")
+	acquire(t, l, d)
+	f.clock.Elapse(365 * 24 * time.Hour)
+	c, err := l.Claim(t.Context(), d)
+	must[fencepost.Busy](t, c, err)
+	acquire(t, l, unclaimed)
+}
