@@ -3,6 +3,7 @@ SHELL := /bin/bash
 GO ?= go
 FUZZTIME ?= 10s
 SOAKTIME ?= 30m
+MODELSIZE ?= ci
 BIN := bin/fencepost
 LDFLAGS := -s -w
 export CGO_ENABLED ?= 0
@@ -53,6 +54,10 @@ vuln: ## known vulnerabilities in what the binary uses (needs the network)
 .PHONY: fuzz
 fuzz: ## a round of FUZZTIME for each fuzz target (default 10s)
 	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: model
+model: ## check the model of the ledger exhaustively, and that its mutants are found
+	@scripts/model $(MODELSIZE)
 
 .PHONY: soak
 soak: build ## kill -9 a serving controller under load, at most SOAKTIME (default 30m)
