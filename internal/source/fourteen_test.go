@@ -282,6 +282,12 @@ type options struct {
 // -9 does as far as the rows can tell, or in order.
 func (s *story) process(o options) (p *running) {
 	s.Helper()
+	return s.processOf(s.outside, s.outside, o)
+}
+
+// processOf is [story.process] with another remote or sink.
+func (s *story) processOf(remote source.Remote, sink source.Sink, o options) (p *running) {
+	s.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	wall := clock.NewWall(func() time.Time { return time.Now().Add(time.Duration(s.step.Load())) }, time.Time{})
 	db, err := store.Open(ctx, store.Options{Path: s.path, Now: wall.Now})
@@ -304,7 +310,7 @@ func (s *story) process(o options) (p *running) {
 	st := flaky{sourcedb.New(db, q, sourcedb.Hooks{
 		Job: func(source.JobRow) { q.Wake() }, Alert: s.alerted,
 	}), &s.away}
-	all := map[fencepost.SourceID]*source.Source{s.policy.ID: {Policy: s.policy, Remote: s.outside, Sink: s.outside}}
+	all := map[fencepost.SourceID]*source.Source{s.policy.ID: {Policy: s.policy, Remote: remote, Sink: sink}}
 	policies := []source.Policy{s.policy}
 	for _, other := range o.others {
 		all[other.ID] = other
