@@ -199,3 +199,39 @@ func TestTheLastSourceCanBeTakenOut(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Start judges freshness before any other work: the time in which no process
+// watched counts (DESIGN §10).
+func TestAStartJudgesTheTimeInWhichNobodyWatched(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	served := filepath.Join(dir, "site")
+	a, err := openSourced(t, dir, served, "refs/heads/main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hourAgo := store.Micros(time.Now().Add(-time.Hour))
+	if err := a.sourcing.db.Write(t.Context(), "prepare test", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, `update sources set registered_at = ?, unmet_since = ?, version = version + 1`, hourAgo, hourAgo)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Opened, and not run: nothing else can have raised it.
+	if a, err = openSourced(t, dir, served, "refs/heads/main"); err != nil {
+		t.Fatal(err)
+	}
+	raised := false
+	for _, al := range a.alerts.Alerts() {
+		raised = raised || al.Code == alert.Freshness && al.Subject == alert.SourceSubject("handbook") && al.Status == alert.Open
+	}
+	if !raised {
+		t.Error("the start raised no freshness alert for an hour without a process")
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
