@@ -40,7 +40,7 @@ func benchmarkMany(b *testing.B, n int) {
 	})
 	multiply(b, w, n)
 	w.Controller.Within = 3 * time.Minute
-	settle10k(b, w)
+	settleAll(b, w)
 	start(b, w)
 	for b.Loop() {
 		time.Sleep(settling)
@@ -100,9 +100,9 @@ func multiply(b *testing.B, w *world.World, n int) {
 	}
 }
 
-// settle10k puts every source on record as one that has its head: else the
+// settleAll puts every source on record as one that has its head: else the
 // first runs would be most of what is measured.
-func settle10k(b *testing.B, w *world.World) {
+func settleAll(b *testing.B, w *world.World) {
 	b.Helper()
 	c, err := config.Load(w.ConfigFile, os.LookupEnv)
 	if err != nil {

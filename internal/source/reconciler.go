@@ -64,8 +64,8 @@ func (r *Reconciler) parallel() int {
 	return 16
 }
 
-// claimFactor is how many times the longest observation a batch is claimed
-// for: its sources are observed parallel at a time.
+// claim is how long a batch is claimed for: its sources are observed parallel at
+// a time, each for as long as the longest observation may take.
 func (r *Reconciler) claim() time.Duration {
 	var longest time.Duration
 	for _, src := range r.Sources {

@@ -15,6 +15,7 @@ import (
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/ledger"
+	"github.com/fencepost/fencepost/ledger/internal/abandoned"
 )
 
 // A Ledger is one process's view of a ledger in files. It implements
@@ -36,7 +37,7 @@ type Ledger struct {
 	wait    sync.WaitGroup
 
 	// abandoned are the leases that [Ledger.Abandon] was told of.
-	abandoned abandonments
+	abandoned abandoned.Leases
 }
 
 var _ fencepost.Ledger = (*Ledger)(nil)

@@ -310,7 +310,7 @@ func (s *shard) holderDead(row ledger.Row, now ledger.Instant) bool {
 	if t.IsZero() || t.Deadline.Boot != now.Boot || t.Deadline.At < now.At {
 		return false // passed anyway
 	}
-	if t.Holder == s.led.slots.own && s.led.abandoned.has(row.Evaluation, row.Fence) {
+	if t.Holder == s.led.slots.own && s.led.abandoned.Has(row.Evaluation, row.Fence) {
 		return true
 	}
 	dead, err := s.led.slots.dead(t.Holder)

@@ -90,7 +90,7 @@ func (p part) since(now ledger.Instant) time.Duration {
 func (l *Ledger) moment(s sight) ledger.Moment {
 	at := ledger.Moment{
 		Wall: s.wall, Now: s.now, Lease: l.cfg.Lease, NoRoom: s.part.rows >= s.part.limit,
-		HolderDead: l.abandoned.has(s.row.Evaluation, s.row.Fence),
+		HolderDead: l.abandoned.Has(s.row.Evaluation, s.row.Fence),
 		// If the server's clock has jumped ahead since the last look, this is
 		// too much: the row then stays longer.
 		Running: time.Duration(s.part.running) + s.part.since(s.now),

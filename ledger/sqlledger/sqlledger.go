@@ -12,6 +12,7 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/store"
 	"github.com/fencepost/fencepost/ledger"
+	"github.com/fencepost/fencepost/ledger/internal/abandoned"
 )
 
 // A Ledger is one process's view of a ledger in a database. It implements
@@ -34,7 +35,7 @@ type Ledger struct {
 	looked []ledger.Instant
 
 	// abandoned are the leases that [Ledger.Abandon] was told of.
-	abandoned abandonments
+	abandoned abandoned.Leases
 }
 
 var _ fencepost.Ledger = (*Ledger)(nil)
