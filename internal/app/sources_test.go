@@ -75,19 +75,22 @@ func TestTheBookMirrorsAllAlertsOfSources(t *testing.T) {
 		}
 	})
 	const sources = 1200
-	for i := range sources {
-		// One transaction each: all in one take longer than a transaction may, on
-		// a busy machine.
-		id := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
+	// In small transactions: one of all would take longer than one may, on a busy
+	// machine.
+	const batch = 60
+	for first := 0; first < sources; first += batch {
 		if err := a.sourcing.db.Write(t.Context(), "prepare test", func(ctx context.Context, tx *store.Tx) error {
-			for _, insert := range []string{
-				`insert into sources (id, key, revision, enabled, version, registered_at, next_check) values (?, ?, '', 0, 1, 1, 1)`,
-				`insert into source_locks (source) values (?)`,
-				`insert into source_alerts (source, code, subject, since, raised) values (?, 'freshness', ?, 1, 1)`,
-			} {
-				args := []any{id, fmt.Sprintf("s%d", i)}
-				if _, err := tx.Exec(ctx, insert, args[:strings.Count(insert, "?")]...); err != nil {
-					return err
+			for i := first; i < first+batch; i++ {
+				id := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
+				for _, insert := range []string{
+					`insert into sources (id, key, revision, enabled, version, registered_at, next_check) values (?, ?, '', 0, 1, 1, 1)`,
+					`insert into source_locks (source) values (?)`,
+					`insert into source_alerts (source, code, subject, since, raised) values (?, 'freshness', ?, 1, 1)`,
+				} {
+					args := []any{id, fmt.Sprintf("s%d", i)}
+					if _, err := tx.Exec(ctx, insert, args[:strings.Count(insert, "?")]...); err != nil {
+						return err
+					}
 				}
 			}
 			return nil
