@@ -129,6 +129,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	if int64(n) > left {
 		return n, &BudgetError{Budget: BudgetWire, Limit: a.c.t.Budgets.WireBytes}
 	}
+	if err != io.EOF {
+		err = wireError(err)
+	}
 	return n, err
 }
 
@@ -141,20 +144,28 @@ func (a *answer) next() (pktline.Packet, error) {
 	if err != nil {
 		return p, err
 	}
-	b := &a.c.t.Budgets
-	a.c.lines++
-	a.c.meta += int64(len(p.Data))
-	switch {
-	case a.c.lines > b.MetadataLines:
-		return p, &BudgetError{Budget: BudgetMetadataLines, Limit: b.MetadataLines}
-	case a.c.meta > b.MetadataBytes:
-		return p, &BudgetError{Budget: BudgetMetadata, Limit: b.MetadataBytes}
+	if err := a.c.charge(p); err != nil {
+		return p, err
 	}
 	a.c.watch.progress()
 	if text, isErr := bytes.CutPrefix(p.Data, []byte("ERR ")); p.Kind == pktline.Data && isErr {
 		return p, remoteError(string(text))
 	}
 	return p, nil
+}
+
+// charge counts one packet that is not of the pack.
+func (c *client) charge(p pktline.Packet) error {
+	b := &c.t.Budgets
+	c.lines++
+	c.meta += int64(len(p.Data))
+	switch {
+	case c.lines > b.MetadataLines:
+		return &BudgetError{Budget: BudgetMetadataLines, Limit: b.MetadataLines}
+	case c.meta > b.MetadataBytes:
+		return &BudgetError{Budget: BudgetMetadata, Limit: b.MetadataBytes}
+	}
+	return nil
 }
 
 // text returns the next packet, which must be data, as text.
@@ -320,11 +331,8 @@ func (c *client) do(ctx context.Context, method string, at *url.URL, body []byte
 		return nil, err
 	}
 	resp, err := c.rt.RoundTrip(req)
-	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("server closed the connection: %w", io.ErrUnexpectedEOF)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", strings.ToLower(method), causeOf(ctx, err))
+		return nil, fmt.Errorf("%s: %w", strings.ToLower(method), causeOf(ctx, wireError(err)))
 	}
 	c.watch.progress()
 	return resp, nil

@@ -69,7 +69,8 @@ func (d *dialer) connectTLS(ctx context.Context, network, address string) (net.C
 		NextProtos: []string{"http/1.1"},
 	})
 	if err := secure.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		_ = conn.Close() // of a connection that never was one
+		return nil, tlsError(err)
 	}
 	return secure, nil
 }

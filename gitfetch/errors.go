@@ -32,7 +32,14 @@ var (
 	// ErrExists: the directory to make is there already.
 	ErrExists = errors.New("directory exists")
 
-	// ErrProtocol: an answer that protocol v2 does not allow, or cut short.
+	// ErrConnection: no connection could be made, or it broke before the
+	// answer was whole. What the system says of it can be matched too.
+	ErrConnection = errors.New("connection failed")
+	// ErrTLS: the server's certificate is not trusted, or the handshake came to
+	// nothing. The errors of crypto/x509 and crypto/tls can be matched too.
+	ErrTLS = errors.New("TLS refused")
+	// ErrProtocol: an answer that HTTP/1.1 or protocol v2 does not allow, or
+	// cut short.
 	ErrProtocol = errors.New("answer is not legal protocol v2")
 	// ErrNotV2: the server speaks another version, or is no Git server.
 	ErrNotV2 = errors.New("server does not speak protocol v2")

@@ -262,18 +262,20 @@ func (s *packSource) Next() ([]byte, error) {
 		data := p.Data[1:]
 		switch p.Data[0] {
 		case 1:
-			if len(data) == 0 {
-				continue // keeps the connection alive, and is no progress
+			if len(data) > 0 {
+				s.a.c.watch.progress()
+				return data, nil
 			}
-			s.a.c.watch.progress()
-			return data, nil
+			// It keeps the connection alive, and is no progress.
 		case 2:
-			// Text for people, which nobody asked for. The wire budget and
-			// the idle time bound it.
+			// Text for people, which nobody asked for.
 		case 3:
 			return nil, remoteError(string(data))
 		default:
 			return nil, fmt.Errorf("%w: unknown band", ErrProtocol)
+		}
+		if err := s.a.c.charge(p); err != nil {
+			return nil, err
 		}
 	}
 }
