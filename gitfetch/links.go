@@ -2,10 +2,12 @@ package gitfetch
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
+	"github.com/fencepost/fencepost/gitfetch/internal/pathrule"
 )
 
 // Rules that are not about names alone, as [PathError] carries them.
@@ -23,9 +25,20 @@ const maxHops = 8
 // A linkModel is a tree as its links see it.
 type linkModel struct {
 	nodes   []node
-	byPath  map[string]int32
-	targets map[fencepost.ObjectID]string
-	names   Names
+	entries map[entryKey]int32
+	targets map[fencepost.ObjectID]linkTarget
+	names   *pathrule.Checker
+}
+
+type entryKey struct {
+	dir  int32
+	name string
+}
+
+// A linkTarget is what a link says, and whether any link may say it.
+type linkTarget struct {
+	parts []string
+	legal bool
 }
 
 // checkLinks proves of each link in the plan that it stays in the tree: its
@@ -35,16 +48,16 @@ type linkModel struct {
 func checkLinks(ctx context.Context, p *plan, text func(*node) (string, error), names Names) error {
 	m := &linkModel{
 		nodes:   p.nodes,
-		byPath:  make(map[string]int32, len(p.nodes)),
-		targets: make(map[fencepost.ObjectID]string),
-		names:   names,
+		entries: make(map[entryKey]int32, len(p.nodes)),
+		targets: make(map[fencepost.ObjectID]linkTarget),
+		names:   pathrule.NewChecker(names.rules()),
 	}
-	for i := range p.nodes {
+	for i := 1; i < len(p.nodes); i++ {
 		n := &p.nodes[i]
 		if n.out {
 			continue
 		}
-		m.byPath[pathOf(p.nodes, int32(i))] = int32(i)
+		m.entries[entryKey{n.parent, n.name}] = int32(i)
 		if _, known := m.targets[n.id]; known || n.mode != object.Link {
 			continue
 		}
@@ -52,7 +65,7 @@ func checkLinks(ctx context.Context, p *plan, text func(*node) (string, error), 
 		if err != nil {
 			return err
 		}
-		m.targets[n.id] = target
+		m.targets[n.id] = m.read(target)
 	}
 	for i := range p.nodes {
 		if p.nodes[i].mode != object.Link || p.nodes[i].out {
@@ -68,15 +81,33 @@ func checkLinks(ctx context.Context, p *plan, text func(*node) (string, error), 
 	return nil
 }
 
+// read takes a link's text apart. It is legal if it is relative, free of what
+// some system reads in another way, and each of its parts but "." and ".." is
+// a name that a tree may hold: so it is no other spelling of those, nor of
+// ".git".
+func (m *linkModel) read(target string) linkTarget {
+	parts := strings.Split(target, "/")
+	legal := target != "" && target[0] != '/' && !hasControl([]byte(target)) && !strings.Contains(target, `\`)
+	for _, part := range parts {
+		if part != "" && part != "." && part != ".." && m.names.Check(part, pathrule.File) != "" {
+			legal = false
+		}
+	}
+	return linkTarget{parts, legal}
+}
+
 // judge returns the rule that a link breaks, or "".
 func (m *linkModel) judge(link int32) string {
 	target := m.targets[m.nodes[link].id]
-	if !m.legalText(target) {
+	if !target.legal {
 		return ruleLinkTarget
 	}
-	dir := splitPath(pathOf(m.nodes, m.nodes[link].parent))
-	depth := len(dir)
-	for _, part := range strings.Split(target, "/") {
+	dir := m.nodes[link].parent
+	depth := 0
+	for at := dir; at > 0; at = m.nodes[at].parent {
+		depth++
+	}
+	for _, part := range target.parts {
 		switch part {
 		case "", ".":
 		case "..":
@@ -88,22 +119,11 @@ func (m *linkModel) judge(link int32) string {
 			return ruleLinkEscape
 		}
 	}
-	return m.follow(dir, target)
+	return m.follow(dir, target.parts)
 }
 
-// legalText reports whether a target is relative and free of what some
-// system reads in another way.
-func (m *linkModel) legalText(target string) bool {
-	if target == "" || target[0] == '/' || hasControl([]byte(target)) || strings.Contains(target, `\`) {
-		return false
-	}
-	return m.names == NamesPOSIX || !strings.Contains(target, ":")
-}
-
-// follow walks a target through the tree, from the directory at, whose slice
-// it takes over.
-func (m *linkModel) follow(at []string, target string) string {
-	todo := strings.Split(target, "/")
+// follow walks a target through the tree, from the directory at.
+func (m *linkModel) follow(at int32, todo []string) string {
 	hops := 0
 	nowhere := false // past what the tree holds
 	for len(todo) > 0 {
@@ -112,34 +132,33 @@ func (m *linkModel) follow(at []string, target string) string {
 		switch {
 		case part == "" || part == ".":
 			continue
-		case part == ".." && (len(at) == 0 || nowhere):
+		case part == ".." && (at == 0 || nowhere):
 			// Behind a name that is not a directory of the tree, another
 			// file system may find one whose parent is elsewhere.
 			return ruleLinkEscape
 		case part == "..":
-			at = at[:len(at)-1]
+			at = m.nodes[at].parent
 			continue
 		case nowhere:
 			continue
 		}
-		at = append(at, part)
-		i, ok := m.byPath[strings.Join(at, "/")]
-		if !ok || m.nodes[i].mode != object.Dir && m.nodes[i].mode != object.Link {
-			nowhere = true
+		i, ok := m.entries[entryKey{at, part}]
+		switch {
+		case ok && m.nodes[i].mode == object.Dir:
+			at = i
 			continue
-		}
-		if m.nodes[i].mode == object.Dir {
+		case !ok || m.nodes[i].mode != object.Link:
+			nowhere = true
 			continue
 		}
 		if hops++; hops > maxHops {
 			return ruleLinkLoop
 		}
 		next := m.targets[m.nodes[i].id]
-		if !m.legalText(next) {
+		if !next.legal {
 			return ruleLinkTarget
 		}
-		at = at[:len(at)-1]
-		todo = append(strings.Split(next, "/"), todo...)
+		todo = append(slices.Clone(next.parts), todo...)
 	}
 	return ""
 }

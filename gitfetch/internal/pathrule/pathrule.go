@@ -160,7 +160,16 @@ const (
 )
 
 // Enter begins another directory.
-func (c *Checker) Enter() { clear(c.keys) }
+func (c *Checker) Enter() {
+	// Clearing takes as long as the map once was large, and a large directory
+	// may have thousands of small ones in it.
+	const keep = 1 << 10
+	if len(c.keys) > keep {
+		c.keys = make(map[string]string)
+		return
+	}
+	clear(c.keys)
+}
 
 // Add returns the code of the rule that name breaks towards its siblings
 // since [Checker.Enter], or "".
