@@ -83,50 +83,20 @@ func (s *shard) stat(st *Stat) error {
 	return nil
 }
 
-// A Health says what is wrong with a ledger, as far as this process knows.
-// The zero Health is well.
-type Health struct {
-	// Poisoned is why the root takes no more writes; nil if it does.
-	Poisoned error
-	// Corrupt are the shards that are stopped, by number.
-	Corrupt map[int]error
-	// Maintenance is why the last clean-up or compaction of some shard did
-	// not go well, or why it could not be seen whether a holder lives.
-	// Nothing of it endangers what is stored.
-	Maintenance error
-}
-
-// OK reports whether every shard serves.
-func (h Health) OK() bool { return h.Poisoned == nil && len(h.Corrupt) == 0 }
-
-// Err returns one error for all that keeps shards from serving, or nil.
-func (h Health) Err() error {
-	errs := []error{h.Poisoned}
-	for _, n := range slices.Sorted(mapsKeys(h.Corrupt)) {
-		errs = append(errs, h.Corrupt[n])
-	}
-	return opError("ledger.health", errors.Join(errs...))
-}
-
-func mapsKeys(m map[int]error) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		for n := range m {
-			if !yield(n) {
-				return
-			}
-		}
-	}
-}
+// A Health says what is wrong with a ledger; see [ledger.Health]. Corrupt are
+// shards.
+type Health = ledger.Health
 
 // Health looks at memory alone.
 func (l *Ledger) Health() Health {
-	h := Health{Poisoned: l.root.Err()}
+	const name = "ledger.health"
+	h := Health{Poisoned: opError(name, l.root.Err())}
 	for _, s := range l.shards {
 		if p := s.broken.Load(); p != nil {
 			if h.Corrupt == nil {
 				h.Corrupt = map[int]error{}
 			}
-			h.Corrupt[s.number] = *p
+			h.Corrupt[s.number] = opError(name, *p)
 		}
 	}
 	var upkeep []error
