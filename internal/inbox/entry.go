@@ -217,6 +217,13 @@ type ItemID struct {
 	serial uint64
 }
 
+// NewItemID is the name of an entry in a store that has one log for all
+// processes, or none: its slot is 0. See package sqlinbox.
+func NewItemID(serial uint64) ItemID { return ItemID{serial: serial} }
+
+// Serial is the entry's number in its log.
+func (id ItemID) Serial() uint64 { return id.serial }
+
 // String returns the slot in three digits, a dash, and the serial.
 func (id ItemID) String() string { return fmt.Sprintf("%03d-%d", id.slot, id.serial) }
 

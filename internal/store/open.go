@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A DB is an open database. It is safe for concurrent use.
@@ -17,7 +19,9 @@ type DB struct {
 	writer, reader *sql.DB
 	// statements holds each query's [statement].
 	statements sync.Map
-	poisoned   atomic.Bool
+	// postgres is how a connection is made; nil on SQLite.
+	postgres *pgx.ConnConfig
+	poisoned atomic.Bool
 }
 
 // Open opens a database and, unless it is another's or foreign, brings its

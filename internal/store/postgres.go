@@ -35,6 +35,7 @@ func (d *DB) openPostgres() error {
 	if config.ConnectTimeout == 0 || config.ConnectTimeout > d.opts.Wait {
 		config.ConnectTimeout = d.opts.Wait
 	}
+	d.postgres = config
 	d.writer = stdlib.OpenDB(*config)
 	d.writer.SetMaxOpenConns(d.opts.Connections)
 	d.writer.SetMaxIdleConns(d.opts.Connections)
