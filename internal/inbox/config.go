@@ -98,6 +98,9 @@ var (
 	ErrClosed = errors.New("inbox is closed")
 	// ErrNotLeased: the item was not handed out, or is done or released.
 	ErrNotLeased = errors.New("item is not leased")
+	// ErrCorrupt: the bytes of an entry are not those that were recorded. In
+	// files it comes as a [frame.CorruptError].
+	ErrCorrupt = frame.ErrCorrupt
 	// ErrVersion: the directory holds another version's inbox, or none.
 	ErrVersion = errors.New("not an inbox of this version")
 	// ErrNoSlot: as many processes use the inbox as can.
@@ -118,7 +121,7 @@ type FullError struct {
 // Error names the bound.
 func (e *FullError) Error() string {
 	s := "inbox is full: no room for more " + e.Bound
-	if e.Bound == boundDisk {
+	if e.Bound == BoundDisk {
 		s = "inbox is full: the disk has no room"
 	}
 	if e.Err != nil {
@@ -133,10 +136,11 @@ func (e *FullError) Is(target error) bool { return target == ErrFull }
 // Unwrap returns the system's error.
 func (e *FullError) Unwrap() error { return e.Err }
 
+// What a [FullError] names.
 const (
-	boundEntries = "entries"
-	boundBytes   = "bytes"
-	boundDisk    = "disk"
+	BoundEntries = "entries"
+	BoundBytes   = "bytes"
+	BoundDisk    = "disk"
 )
 
 // An Outcome is the answer to [Inbox.Record].

@@ -186,14 +186,14 @@ func (j *journal) room(typ uint8, need int64) (int64, error) {
 	over := b.disk+size > b.cfg.MaxBytes
 	b.mu.Unlock()
 	if typ == frameEntry && over {
-		return 0, &FullError{Bound: boundBytes, RetryAfter: b.cfg.RetryAfter}
+		return 0, &FullError{Bound: BoundBytes, RetryAfter: b.cfg.RetryAfter}
 	}
 	v, err := b.root.Volume()
 	if err != nil {
 		return 0, err
 	}
 	if v.Free < size+free {
-		return 0, &FullError{Bound: boundDisk, RetryAfter: b.cfg.RetryAfter}
+		return 0, &FullError{Bound: BoundDisk, RetryAfter: b.cfg.RetryAfter}
 	}
 	return size, nil
 }
@@ -217,7 +217,7 @@ func (j *journal) nextHeader() frame.Header {
 // refusal turns a full disk into a [FullError].
 func (b *Inbox) refusal(err error) error {
 	if errors.Is(err, durable.ErrNoSpace) {
-		return &FullError{Bound: boundDisk, RetryAfter: b.cfg.RetryAfter, Err: err}
+		return &FullError{Bound: BoundDisk, RetryAfter: b.cfg.RetryAfter, Err: err}
 	}
 	return err
 }

@@ -93,7 +93,7 @@ func (b *Inbox) admit(d fencepost.AcceptedDelivery, r *request) (admission, erro
 		// To be recognised for longer it has to be on the disk (DESIGN §4).
 		a.outcome = Replayed
 	} else if b.index.count >= b.cfg.MaxEntries {
-		return admission{}, &FullError{Bound: boundEntries, RetryAfter: b.cfg.RetryAfter}
+		return admission{}, &FullError{Bound: BoundEntries, RetryAfter: b.cfg.RetryAfter}
 	}
 	r.entry = &entry{
 		key: d.Key(), binding: d.Binding(), received: d.Received().UnixNano(), end: end,
