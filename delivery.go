@@ -150,6 +150,7 @@ type AcceptedDelivery struct {
 	key      DeliveryKey
 	binding  Binding
 	route    RouteName
+	trustSet TrustSetName
 	anchor   AnchorID
 	received time.Time
 	lifetime ReplayLifetime
@@ -199,7 +200,7 @@ func (p Proof) accept(rule RouteRule) (AcceptedDelivery, error) {
 	binding := NewEncoder("fencepost.binding/v1").
 		Text(string(p.route)).Bytes(p.replay[:]).Bytes(p.body[:]).Sum()
 	return AcceptedDelivery{
-		key: key, binding: binding, route: p.route, anchor: p.anchor,
+		key: key, binding: binding, route: p.route, trustSet: p.trustSet, anchor: p.anchor,
 		received: p.received, lifetime: lifetime, window: rule.Window,
 	}, nil
 }
@@ -246,6 +247,9 @@ func (d AcceptedDelivery) Binding() Binding { return d.binding }
 
 // Route is the entry point it came by.
 func (d AcceptedDelivery) Route() RouteName { return d.route }
+
+// TrustSet is the set that the key which authenticated it belongs to.
+func (d AcceptedDelivery) TrustSet() TrustSetName { return d.trustSet }
 
 // Anchor is the key that authenticated it.
 func (d AcceptedDelivery) Anchor() AnchorID { return d.anchor }

@@ -124,6 +124,9 @@ type Moment struct {
 	// HolderDead says that the row's holder is proven dead, so that its
 	// lease needs no waiting for.
 	HolderDead bool
+	// Retired says that the rows of the delivery's trust set were retired:
+	// what that set authenticated is never new again.
+	Retired bool
 	// NoRoom says that there is no capacity for a new row.
 	NoRoom bool
 }
@@ -225,12 +228,15 @@ func claimNew(d fencepost.AcceptedDelivery, at Moment, fresh Fresh) (Row, fencep
 		(d.Lifetime().Passed(at.Wall) || !at.ClosedThrough.IsZero() && !end.After(at.ClosedThrough)) {
 		return Row{}, fencepost.Expired{}
 	}
+	if at.Retired {
+		return Row{}, fencepost.Expired{}
+	}
 	if at.NoRoom {
 		return Row{}, fencepost.Full{}
 	}
 	row := setRunningEnd(Row{
 		State: Leased, Key: d.Key(), Binding: d.Binding(),
-		Evaluation: fresh.Evaluation, Fence: fresh.Fence, Attempts: 1,
+		Evaluation: fresh.Evaluation, Trust: MarkOf(d.TrustSet()), Fence: fresh.Fence, Attempts: 1,
 		Since: wholeSecond(at.Wall), Lifetime: d.Lifetime(), Execution: newTerm(at, fresh),
 	}, at)
 	return row, fencepost.Acquired{Lease: grant(row, row.Execution, at), Attempt: 1}

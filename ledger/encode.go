@@ -14,7 +14,7 @@ var ErrMalformedRow = errors.New("malformed ledger row")
 
 // The canonical encoding of a row, all integers little-endian:
 //
-//	 0  1  version, 1
+//	 0  1  version: 2 if it has a trust mark, else 1
 //	 1  1  state, 1 leased, 2 staged, 3 done
 //	 2  1  flags: 1 bounded lifetime, 2 no publication
 //	 3  1  zero
@@ -24,7 +24,9 @@ var ErrMalformedRow = errors.New("malformed ledger row")
 //	84  8  fence
 //	92  5  since, seconds from 1970
 //	97  3  attempts
-//	100    if bounded:
+//	100    if version 2:
+//	    8    trust mark, not zero
+//	       if bounded:
 //	    8    replay end, nanoseconds from 1970
 //	    8    running end, nanoseconds
 //	       if leased or staged:
@@ -41,8 +43,10 @@ var ErrMalformedRow = errors.New("malformed ledger row")
 //
 // A row has exactly one encoding, and [DecodeRow] takes no other.
 const (
-	rowVersion = 1
+	rowPlain   = 1 // version of a row without a trust mark
+	rowMarked  = 2
 	rowFixed   = 100
+	rowTrust   = 8
 	rowBounded = 16
 	rowTerm    = 44
 	rowDigest  = 32
@@ -52,7 +56,7 @@ const (
 )
 
 // MaxRowBytes bounds the encoding of a row.
-const MaxRowBytes = rowFixed + rowBounded + rowTerm + rowDigest + 4 + fencepost.MaxPublicationBytes
+const MaxRowBytes = rowFixed + rowTrust + rowBounded + rowTerm + rowDigest + 4 + fencepost.MaxPublicationBytes
 
 // AppendRow appends the encoding of r to b. Its error matches
 // [ErrIllegalRow]: only a legal row can be encoded, and an unclaimed one,
@@ -76,12 +80,19 @@ func AppendRow(b []byte, r Row) ([]byte, error) {
 	if none {
 		flags |= flagNone
 	}
-	b = append(b, rowVersion, byte(r.State), flags, 0)
+	version := byte(rowPlain)
+	if !r.Trust.IsZero() {
+		version = rowMarked
+	}
+	b = append(b, version, byte(r.State), flags, 0)
 	b = append(b, r.Key[:]...)
 	b = append(b, r.Binding[:]...)
 	b = append(b, r.Evaluation[:]...)
 	b = u64(b, r.Fence.Uint64())
 	b = u64(b, uint64(r.Since.Unix())|uint64(r.Attempts)<<40)
+	if version == rowMarked {
+		b = append(b, r.Trust[:]...)
+	}
 	if bounded {
 		b = u64(b, uint64(end.UnixNano()))
 		b = u64(b, uint64(r.RunningEnd))
@@ -115,6 +126,9 @@ func appendPublication(b []byte, p fencepost.Publication) []byte {
 // EncodedLen is the number of bytes that [AppendRow] appends for a legal r.
 func EncodedLen(r Row) int {
 	n := rowFixed
+	if !r.Trust.IsZero() {
+		n += rowTrust
+	}
 	if _, bounded := r.Lifetime.End(); bounded {
 		n += rowBounded
 	}
@@ -173,7 +187,7 @@ func (d *decoder) u32() uint32 { return binary.LittleEndian.Uint32(d.take(4)) }
 func (d *decoder) row() (Row, error) {
 	var r Row
 	head := d.take(4)
-	if d.short || head[0] != rowVersion || head[3] != 0 {
+	if d.short || head[0] != rowPlain && head[0] != rowMarked || head[3] != 0 {
 		return Row{}, errors.New("unknown version")
 	}
 	flags := head[2]
@@ -192,6 +206,11 @@ func (d *decoder) row() (Row, error) {
 	packed := d.u64()
 	r.Since = time.Unix(int64(packed&(1<<40-1)), 0).UTC()
 	r.Attempts = uint32(packed >> 40)
+	if head[0] == rowMarked {
+		if r.Trust = TrustMark(d.take(len(r.Trust))); r.Trust.IsZero() {
+			return Row{}, errors.New("a trust mark of zeros")
+		}
+	}
 	if flags&flagBounded != 0 {
 		r.Lifetime = fencepost.BoundedUntil(time.Unix(0, int64(d.u64())))
 		r.RunningEnd = time.Duration(d.u64())

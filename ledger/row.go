@@ -90,6 +90,10 @@ type Row struct {
 	Key        fencepost.DeliveryKey
 	Binding    fencepost.Binding
 	Evaluation fencepost.EvaluationID
+	// Trust marks the trust set whose key authenticated the delivery when
+	// it was first claimed; zero in a row that was made before there were
+	// marks. It decides nothing but which rows can be retired.
+	Trust TrustMark
 	// Fence is the latest lease's, for good.
 	Fence fencepost.Fence
 	// Attempts counts the execution leases, at most [MaxAttempts].
@@ -130,6 +134,7 @@ type scalars struct {
 	key        fencepost.DeliveryKey
 	binding    fencepost.Binding
 	evaluation fencepost.EvaluationID
+	trust      TrustMark
 	fence      fencepost.Fence
 	attempts   uint32
 	since      time.Time
@@ -142,7 +147,7 @@ type scalars struct {
 
 func (r *Row) scalars() scalars {
 	return scalars{
-		r.State, r.Key, r.Binding, r.Evaluation, r.Fence, r.Attempts, r.Since,
+		r.State, r.Key, r.Binding, r.Evaluation, r.Trust, r.Fence, r.Attempts, r.Since,
 		r.Lifetime, r.RunningEnd, r.Execution, r.Publishing, r.Published,
 	}
 }
@@ -247,7 +252,7 @@ func CheckEdge(from, to Row) error {
 // checkKept holds what a change of a row must keep.
 func checkKept(from, to Row) error {
 	switch {
-	case from.Key != to.Key, from.Binding != to.Binding, from.Evaluation != to.Evaluation:
+	case from.Key != to.Key, from.Binding != to.Binding, from.Evaluation != to.Evaluation, from.Trust != to.Trust:
 		return illegal("a row changed its identity")
 	case from.Lifetime.Later(to.Lifetime) != to.Lifetime:
 		return illegal("a replay end went back")
