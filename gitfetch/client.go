@@ -111,6 +111,16 @@ func stopped(ctx context.Context) error {
 	return &hostError{"stopped", cause}
 }
 
+// stopper returns what says why ctx ended, once it has.
+func stopper(ctx context.Context) func() error {
+	return func() error {
+		if ctx.Err() != nil {
+			return stopped(ctx)
+		}
+		return nil
+	}
+}
+
 // An answer is the body of one good answer, metered.
 type answer struct {
 	c    *client

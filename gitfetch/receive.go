@@ -132,7 +132,7 @@ func (f *fetcher) receive(ctx context.Context, h *have, plain bool) (*pack.Store
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := f.readPack(source, nil, h)
+	store, err := f.readPack(ctx, source, nil, h)
 	if err != nil || !filtered {
 		return store, nil, err
 	}
@@ -164,7 +164,7 @@ func (f *fetcher) blobs(ctx context.Context, store *pack.Store, ids []fencepost.
 		return err
 	})
 	if err == nil {
-		store, err = f.readPack(source, store, nil)
+		store, err = f.readPack(ctx, source, store, nil)
 	} else {
 		err = errors.Join(err, store.Close())
 		store = nil
@@ -177,7 +177,7 @@ func (f *fetcher) blobs(ctx context.Context, store *pack.Store, ids []fencepost.
 
 // readPack takes one pack in, and closes its answer. With an error there is no
 // store, and into is closed.
-func (f *fetcher) readPack(source *packSource, into *pack.Store, h *have) (_ *pack.Store, err error) {
+func (f *fetcher) readPack(ctx context.Context, source *packSource, into *pack.Store, h *have) (_ *pack.Store, err error) {
 	b := &f.t.Budgets
 	opts := pack.Options{
 		Limits: pack.Limits{
@@ -192,6 +192,7 @@ func (f *fetcher) readPack(source *packSource, into *pack.Store, h *have) (_ *pa
 		Progress: f.client.reporter(),
 		Into:     into,
 		Inflated: &f.inflated,
+		Stop:     stopper(ctx),
 	}
 	if h != nil {
 		bases := h.bases()

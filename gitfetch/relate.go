@@ -212,7 +212,7 @@ func (r *relater) receive(ctx context.Context, s *side, depth int) error {
 			}
 			return err
 		}
-		return r.read(source, s)
+		return r.read(ctx, source, s)
 	}
 }
 
@@ -286,7 +286,7 @@ func openCut(a *answer, cut map[fencepost.CommitID]bool) (*packSource, error) {
 }
 
 // read takes the commits of a pack. What else is in it is hashed and dropped.
-func (r *relater) read(source *packSource, s *side) (err error) {
+func (r *relater) read(ctx context.Context, source *packSource, s *side) (err error) {
 	b := &r.c.t.Budgets
 	store, err := pack.Read(source, pack.Options{
 		Limits: pack.Limits{
@@ -299,6 +299,7 @@ func (r *relater) read(source *packSource, s *side) (err error) {
 		},
 		Create:   func() (pack.File, error) { return new(memory), nil },
 		Inflated: &r.inflated,
+		Stop:     stopper(ctx),
 	})
 	if err = errors.Join(err, source.a.close()); err != nil {
 		if store != nil {

@@ -13,6 +13,11 @@ const (
 	copyFlag     = 0x80
 	copySizeZero = 0x10000 // what a copy of size 0 means
 	maxInsert    = 127
+
+	// How often it is asked whether to go on: an instruction of two bytes can
+	// mean one byte, or sixteen million.
+	stepsPerCheck = 4 << 10
+	stepBytes     = 4 << 10 // copied, are as much work as one instruction
 )
 
 // A base is the object that a delta copies from.
@@ -29,7 +34,8 @@ type base struct {
 // never held whole.
 type delta struct {
 	text *bufio.Reader
-	left int64 // bytes of text not read yet
+	left int64        // bytes of text not read yet
+	stop func() error // nil: nothing stops it
 }
 
 func (d *delta) readByte() (byte, error) {
@@ -136,12 +142,19 @@ func (d *delta) apply(b *base, out *content, begin func(size int64) error) error
 	if err := begin(left); err != nil {
 		return err
 	}
+	work := int64(0)
 	for d.left > 0 {
 		n, err := d.step(b, out, left)
 		if err != nil {
 			return err
 		}
 		left -= n
+		if work += 1 + n/stepBytes; work >= stepsPerCheck && d.stop != nil {
+			if err := d.stop(); err != nil {
+				return err
+			}
+			work = 0
+		}
 	}
 	if left != 0 {
 		return malformed("delta fills its result but for %d bytes", left)

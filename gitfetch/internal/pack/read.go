@@ -27,6 +27,9 @@ type Options struct {
 	// Progress, where set, is told after each entry how many of how many
 	// entries are in.
 	Progress func(done, total int64)
+	// Stop, where set, ends the work with its error. It is asked now and then
+	// while deltas are resolved, which can take long and wait for no source.
+	Stop func() error
 	// Inflated, where set, holds what was charged to Limits.InflatedBytes
 	// before, and in the end what was altogether, whatever became of it.
 	Inflated *int64
@@ -299,7 +302,7 @@ func (r *reader) resolve(i Index, b *base, text io.Reader, size int64) error {
 		return &object.LimitError{Limit: LimitDeltaDepth, Max: limit}
 	}
 	r.text.Reset(text)
-	d := delta{text: r.text, left: size}
+	d := delta{text: r.text, left: size, stop: r.opts.Stop}
 	e := entry{kind: b.kind, depth: depth, off: r.store.spool.end()}
 	err := d.apply(b, r.out, func(result int64) error {
 		if err := r.opts.Limits.checkSize(b.kind, result); err != nil {
@@ -361,6 +364,11 @@ func (r *reader) resolveWaiting() error {
 		}
 	}
 	for len(ready) > 0 {
+		if r.opts.Stop != nil {
+			if err := r.opts.Stop(); err != nil {
+				return err
+			}
+		}
 		next := ready[len(ready)-1]
 		ready = ready[:len(ready)-1]
 		parked := r.store.entries[next.delta]
