@@ -263,7 +263,7 @@ func (e *evaluation) alertExhausted(why fencepost.Reason, attempts int) {
 
 // putOff records when an evaluation is tried again.
 func (e *evaluation) putOff(ctx context.Context, l later) later {
-	l.at = e.pool.Now().Add(max(l.at.Sub(e.pool.Now()), backoff(e.pool.Limits.Backoff, e.pool.Limits.MaxBackoff, e.task.retries+1)))
+	l.at = e.pool.Now().Add(max(l.at.Sub(e.pool.Now()), e.pool.backoff(e.task.retries+1)))
 	ev := e.leaseEvent(KindRetrying, e.tenure.current(), 0, Detail{"next", l.at.UTC().Format(time.RFC3339)})
 	ev.Reason = l.why
 	e.record(ctx, ev)

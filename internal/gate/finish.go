@@ -2,7 +2,6 @@ package gate
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -21,15 +20,20 @@ func (w *work) giveBack(ctx context.Context, e later) {
 		p.stalls.move(t, w.stallOf(e), e.why)
 	}
 	if e.at.IsZero() {
-		e.at = p.Now().Add(backoff(p.Limits.Backoff, p.Limits.MaxBackoff, t.retries))
+		e.at = p.Now().Add(p.backoff(t.retries))
 	}
 	p.schedule.again(t, e.at)
+}
+
+// backoff is how long to wait before that retry.
+func (p *Pool) backoff(retries int) time.Duration {
+	return backoff(p.Limits.Backoff, p.Limits.MaxBackoff, retries, p.Chance)
 }
 
 // backoff is base doubled for each retry after the first, up to limit, and of
 // that at least half, by chance, so that what failed together does not come
 // back together.
-func backoff(base, limit time.Duration, retries int) time.Duration {
+func backoff(base, limit time.Duration, retries int, chance func(n time.Duration) time.Duration) time.Duration {
 	d := base
 	for range retries - 1 {
 		if d >= limit/2 {
@@ -38,7 +42,7 @@ func backoff(base, limit time.Duration, retries int) time.Duration {
 		}
 		d *= 2
 	}
-	return d/2 + rand.N(d/2+1)
+	return d/2 + chance(d/2+1)
 }
 
 // finish ends a delivery: recorded, then forgotten, then taken out of the

@@ -21,8 +21,11 @@ type tenure struct {
 	ledger   fencepost.Ledger
 	delivery fencepost.AcceptedDelivery
 
+	// renewing is held over a renewal, so that two never cross.
+	renewing sync.Mutex
+
 	mu sync.Mutex
-	// Guarded by mu, which is held over a renewal so that two never cross:
+	// Guarded by mu, for which nobody waits longer than a moment:
 	lease fencepost.Lease
 	lost  error
 }
@@ -32,18 +35,19 @@ var _ runner.Renewer = (*tenure)(nil)
 // Renew implements [runner.Renewer]. The first failure is the end of the
 // lease, whatever the ledger would say later: invariant 8.
 func (t *tenure) Renew(ctx context.Context) (time.Duration, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.lost != nil {
-		return 0, t.lost
+	t.renewing.Lock()
+	defer t.renewing.Unlock()
+	lease, lost := t.state()
+	if lost != nil {
+		return 0, lost
 	}
-	bounded, cancel := context.WithTimeout(ctx, t.lease.Window()/4)
+	bounded, cancel := context.WithTimeout(ctx, lease.Window()/4)
 	defer cancel()
-	answer, err := t.ledger.Renew(bounded, t.delivery, t.lease)
+	answer, err := t.ledger.Renew(bounded, t.delivery, lease)
 	switch a := answer.(type) {
 	case fencepost.Renewed:
 		if err == nil {
-			t.lease = a.Lease
+			t.set(a.Lease, nil)
 			return a.Lease.Window(), nil
 		}
 	case fencepost.Lost:
@@ -53,15 +57,27 @@ func (t *tenure) Renew(ctx context.Context) (time.Duration, error) {
 		// Nobody waits for this one any more; it proved nothing either way.
 		return 0, errorf("renew", fencepost.ReasonLost, "%w: %w", runner.ErrLost, context.Cause(ctx))
 	}
-	t.lost = errorf("renew", fencepost.ReasonLost, "%w: %w", runner.ErrLost, err)
-	return 0, t.lost
+	err = errorf("renew", fencepost.ReasonLost, "%w: %w", runner.ErrLost, err)
+	t.set(lease, err)
+	return 0, err
 }
 
-// current returns the lease as it was last renewed.
+// current returns the lease as it was last renewed, also while it is renewed.
 func (t *tenure) current() fencepost.Lease {
+	lease, _ := t.state()
+	return lease
+}
+
+func (t *tenure) state() (fencepost.Lease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lease
+	return t.lease, t.lost
+}
+
+func (t *tenure) set(lease fencepost.Lease, lost error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lease, t.lost = lease, lost
 }
 
 // errDone is the cause for which the renewing ends when what it was for has.

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost"
 )
 
-// A Config is everything that a [Pool] works with. Only Log may be nil.
+// A Config is everything that a [Pool] works with. Only Log and Chance may be nil.
 type Config struct {
 	Gates     []*Gate
 	Queue     Queue
@@ -25,7 +26,10 @@ type Config struct {
 	Alerts    Alerts
 	Log       *slog.Logger
 	Now       func() time.Time
-	Limits    Limits
+	// Chance draws a duration below n, for what is spread by chance; nil is
+	// [rand.N].
+	Chance func(n time.Duration) time.Duration
+	Limits Limits
 }
 
 // A Pool works recorded deliveries off: it is where evaluations happen. Its
@@ -51,6 +55,9 @@ func New(c Config) (*Pool, error) {
 	c.Limits = c.Limits.withDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Chance == nil {
+		c.Chance = rand.N[time.Duration]
 	}
 	p := &Pool{
 		Config: c, gates: map[fencepost.RouteName]*Gate{}, schedule: newSchedule(c.Now),

@@ -115,7 +115,7 @@ func (w *work) unpublished(ctx context.Context, err error) end {
 	r := fencepost.ReasonOf(err)
 	w.task.failures++
 	p.log(ctx, "publish", w.delivery.ID(), err)
-	at := p.Now().Add(max(backoff(p.Limits.Backoff, p.Limits.MaxBackoff, w.task.failures), waitUntil(err).Sub(p.Now())))
+	at := p.Now().Add(max(p.backoff(w.task.failures), waitUntil(err).Sub(p.Now())))
 	switch {
 	case r == fencepost.ReasonPublishConflict:
 		p.Alerts.Raise(Alert{Code: AlertPublishConflict, Subject: string(w.delivery.ID()), Reason: r})
@@ -205,10 +205,15 @@ func (p *publication) readGate(ctx context.Context, v Verdict) (moved func() (bo
 		return func() (bool, error) { return p.moved(ctx, v) }, func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)
-	read := sync.OnceValues(func() (bool, error) { return p.moved(ctx, v) })
+	var is bool
+	var err error
 	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = read() }) // the one who asks gets the same
-	return read, func() {
+	reading.Go(func() { is, err = p.moved(ctx, v) })
+	moved = func() (bool, error) {
+		reading.Wait()
+		return is, err
+	}
+	return moved, func() {
 		stop()
 		reading.Wait()
 	}

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,7 +158,7 @@ func TestBackoffGrowsWithinItsBounds(t *testing.T) {
 		0: 2 * time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 5: 32 * time.Second, 7: 2 * time.Minute, 1000: 2 * time.Minute,
 	} {
 		for range 50 {
-			if got := backoff(2*time.Second, 2*time.Minute, retries); got < want/2 || got > want {
+			if got := backoff(2*time.Second, 2*time.Minute, retries, rand.N); got < want/2 || got > want {
 				t.Errorf("after %d: %v, want %v to %v", retries, got, want/2, want)
 			}
 		}

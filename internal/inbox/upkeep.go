@@ -24,33 +24,47 @@ func (b *Inbox) Run(ctx context.Context) error {
 	settle := time.NewTimer(b.cfg.Settle)
 	defer settle.Stop()
 	var work <-chan struct{} // b.work, unless the timer runs
-	for {
-		var err error
+	for ctx.Err() == nil {
+		adopting := false
 		select {
-		case <-ctx.Done():
-			return nil
-		case <-b.shut:
-			return nil
-		case <-work:
-			work = nil
-			settle.Reset(b.cfg.Settle)
-			continue
-		case <-settle.C:
-			work = b.work
-			err = b.tidy(ctx)
-			b.mu.Lock()
-			b.tidying = err
-			b.mu.Unlock()
-		case <-adopt.C:
-			err = b.adoptNow(ctx)
-			b.mu.Lock()
-			b.adopting = err
-			b.mu.Unlock()
+		case <-adopt.C: // before all else: what waits for it waits longest
+			adopting = true
+		default:
 		}
+		if !adopting {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-b.shut:
+				return nil
+			case <-work:
+				work = nil
+				settle.Reset(b.cfg.Settle)
+				continue
+			case <-settle.C:
+				work = b.work
+			case <-adopt.C:
+				adopting = true
+			}
+		}
+		var err error
+		if adopting {
+			err = b.adoptNow(ctx)
+		} else {
+			err = b.tidy(ctx)
+		}
+		b.mu.Lock()
+		if adopting {
+			b.adopting = err
+		} else {
+			b.tidying = err
+		}
+		b.mu.Unlock()
 		if errors.Is(err, durable.ErrPoisoned) {
 			return err
 		}
 	}
+	return nil
 }
 
 // adoptNow is adopt for a caller that is not counted yet.
