@@ -93,7 +93,7 @@ type layer int
 
 const (
 	rootLayer     layer = iota + 1 // the words
-	leafLayer                      // durable, clock, strictjson, glob, store
+	leafLayer                      // durable, clock, strictjson, glob, store, forge
 	publicLayer                    // webhook, ledger, gitfetch, runner
 	internalLayer                  // adapters
 	wiringLayer                    // what puts adapters together for cmd
@@ -109,7 +109,7 @@ func unitOf(dir string) (layer, string) {
 		return rootLayer, "."
 	case parts[0] == "cmd" || parts[0] == "examples":
 		return commandLayer, strings.Join(parts[:min(2, len(parts))], "/")
-	case parts[0] == "internal" && len(parts) > 1 && slices.Contains([]string{"durable", "clock", "strictjson", "glob", "store"}, parts[1]):
+	case parts[0] == "internal" && len(parts) > 1 && slices.Contains([]string{"durable", "clock", "strictjson", "glob", "store", "forge"}, parts[1]):
 		return leafLayer, "internal/" + parts[1]
 	case parts[0] == "internal" && len(parts) > 1 && slices.Contains([]string{"app", "trial", "e2e"}, parts[1]):
 		return wiringLayer, "internal/" + parts[1]

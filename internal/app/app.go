@@ -17,6 +17,7 @@ import (
 	"github.com/fencepost/fencepost/internal/config"
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/frame"
+	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/github"
 	"github.com/fencepost/fencepost/internal/gate/notebook"
@@ -24,7 +25,6 @@ import (
 	"github.com/fencepost/fencepost/internal/ingress"
 	"github.com/fencepost/fencepost/internal/ops"
 	"github.com/fencepost/fencepost/internal/receipt"
-	"github.com/fencepost/fencepost/internal/source/remote/gitea"
 	"github.com/fencepost/fencepost/ledger/fileledger"
 	"github.com/fencepost/fencepost/runner"
 )

@@ -10,12 +10,13 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/config"
+	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate/github"
 	"github.com/fencepost/fencepost/internal/ingress"
 	"github.com/fencepost/fencepost/internal/source"
 	"github.com/fencepost/fencepost/internal/source/push"
 	"github.com/fencepost/fencepost/internal/source/remote"
-	"github.com/fencepost/fencepost/internal/source/remote/gitea"
+	remotegitea "github.com/fencepost/fencepost/internal/source/remote/gitea"
 	"github.com/fencepost/fencepost/webhook"
 )
 
@@ -62,7 +63,7 @@ func (a *App) sourceProvider(c config.Source) (remote.Identity, remote.Ancestry,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	repository, err := client.Repository(c.Repository.ID, c.Repository.FullName())
+	repository, err := remotegitea.New(client, c.Repository.ID, c.Repository.FullName())
 	if err != nil {
 		return nil, nil, nil, err
 	}

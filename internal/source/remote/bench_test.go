@@ -16,8 +16,9 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
+	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/source/remote"
-	"github.com/fencepost/fencepost/internal/source/remote/gitea"
+	remotegitea "github.com/fencepost/fencepost/internal/source/remote/gitea"
 )
 
 // lightServer answers like a forge whose branches do not move, at next to no
@@ -91,7 +92,7 @@ func BenchmarkObserveUnchanged(b *testing.B) {
 			all := make([]*remote.Remote, sources)
 			for i := range all {
 				name := fmt.Sprintf("acme/r%d", i+1)
-				repo, err := client.Repository(int64(i+1), name)
+				repo, err := remotegitea.New(client, int64(i+1), name)
 				if err != nil {
 					b.Fatal(err)
 				}

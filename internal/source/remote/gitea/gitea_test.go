@@ -14,11 +14,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/forgesim"
 	forge "github.com/fencepost/fencepost/internal/forgesim/gitea"
 	"github.com/fencepost/fencepost/internal/source"
 	"github.com/fencepost/fencepost/internal/source/remote"
-	"github.com/fencepost/fencepost/internal/source/remote/gitea"
+	remotegitea "github.com/fencepost/fencepost/internal/source/remote/gitea"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,7 +53,7 @@ type bench struct {
 	token  string
 	now    time.Time
 	client *gitea.Client
-	asked  *gitea.Repository
+	asked  *remotegitea.Repository
 	remote *remote.Remote
 }
 
@@ -74,7 +75,7 @@ func newBench(t *testing.T) *bench {
 	})
 	must(t, err)
 	t.Cleanup(b.client.Close)
-	b.asked, err = b.client.Repository(b.repo.ID(), "acme/handbook")
+	b.asked, err = remotegitea.New(b.client, b.repo.ID(), "acme/handbook")
 	must(t, err)
 	b.remote, err = remote.New(remote.Config{
 		Repository: remote.Repository{ID: b.repo.ID(), OwnerID: b.repo.OwnerID(), FullName: "acme/handbook", Visibility: remote.Private},
@@ -355,7 +356,7 @@ func TestConfigurationsThatAreNone(t *testing.T) {
 	client, err := gitea.New(good)
 	must(t, err)
 	for _, name := range []string{"", "acme", "acme/..", "acme/a/b", "acme/a?token=x", "/a"} {
-		if _, err := client.Repository(1, name); !errors.Is(err, fencepost.ErrMalformed) {
+		if _, err := remotegitea.New(client, 1, name); !errors.Is(err, fencepost.ErrMalformed) {
 			t.Errorf("repository %q: %v, want ErrMalformed", name, err)
 		}
 	}

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/source"
 	"github.com/fencepost/fencepost/internal/source/remote"
 )
@@ -19,7 +18,7 @@ import (
 // A Repository is one repository of an instance, by its id and the name that
 // it is to have. It is safe for concurrent use.
 type Repository struct {
-	client *Client
+	client *gitea.Client
 	byID   string // path of the repository by its id
 	byName string // path by its name
 
@@ -34,24 +33,16 @@ var (
 	_ remote.Ancestry = (*Repository)(nil)
 )
 
-// Repository names a repository. It sends nothing. Its error matches
-// [fencepost.ErrMalformed].
-func (c *Client) Repository(id int64, fullName string) (*Repository, error) {
+// New names a repository that a client is to ask about. It sends nothing. Its
+// error matches [fencepost.ErrMalformed].
+func New(c *gitea.Client, id int64, fullName string) (*Repository, error) {
 	owner, name, ok := strings.Cut(fullName, "/")
-	if id <= 0 || !ok || !isName(owner) || !isName(name) {
+	if id <= 0 || !ok || !gitea.ValidName(owner) || !gitea.ValidName(name) {
 		return nil, fmt.Errorf("repository: want an id above 0 and owner/name: %w", fencepost.ErrMalformed)
 	}
 	return &Repository{
 		client: c, byID: "/repositories/" + strconv.FormatInt(id, 10), byName: "/repos/" + fullName,
 	}, nil
-}
-
-// isName reports whether s can be an owner or a repository: what AlphaDashDot
-// allows.
-func isName(s string) bool {
-	return s != "" && s != "." && s != ".." && len(s) <= 100 && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
-	})
 }
 
 // The fields that are looked at. Pointers tell what is absent from what is
@@ -72,37 +63,37 @@ type repositoryAnswer struct {
 func (r *Repository) Identity(ctx context.Context) (remote.Facts, error) {
 	const op = "get repository"
 	etag, held := r.last()
-	a, err := r.client.get(ctx, op, r.byID, etag)
+	a, err := r.client.Get(ctx, op, r.byID, etag)
 	if err != nil {
 		return remote.Facts{}, err
 	}
-	switch a.status {
+	switch a.Status {
 	case http.StatusNotModified:
 		return held, nil
 	case http.StatusNotFound:
 		return r.underTheName(ctx)
 	}
-	facts, err := decodeFacts(op, a.body)
+	facts, err := decodeFacts(op, a.Body)
 	if err != nil {
 		return remote.Facts{}, err
 	}
-	r.keep(a.etag, facts)
+	r.keep(a.ETag, facts)
 	return facts, nil
 }
 
 // underTheName says what has the name of a repository whose id is not there.
 func (r *Repository) underTheName(ctx context.Context) (remote.Facts, error) {
 	const op = "get repository by name"
-	a, err := r.client.get(ctx, op, r.byName, "")
+	a, err := r.client.Get(ctx, op, r.byName, "")
 	if err != nil {
 		return remote.Facts{}, err
 	}
-	if a.status == http.StatusNotFound {
-		return remote.Facts{}, fail(op, fencepost.ReasonCommitGone, errors.New("the repository is gone, or the token does not reach it"))
+	if a.Status == http.StatusNotFound {
+		return remote.Facts{}, gitea.Fail(op, fencepost.ReasonCommitGone, errors.New("the repository is gone, or the token does not reach it"))
 	}
-	facts, err := decodeFacts(op, a.body)
+	facts, err := decodeFacts(op, a.Body)
 	if err == nil && r.byID == "/repositories/"+strconv.FormatInt(facts.ID, 10) {
-		err = fail(op, fencepost.ReasonProvider, errors.New("the repository is there by its name and not by its id"))
+		err = gitea.Fail(op, fencepost.ReasonProvider, errors.New("the repository is there by its name and not by its id"))
 	}
 	if err != nil {
 		return remote.Facts{}, err
@@ -124,24 +115,15 @@ func (r *Repository) keep(etag string, facts remote.Facts) {
 
 func decodeFacts(op string, body []byte) (remote.Facts, error) {
 	var got repositoryAnswer
-	if err := decode(op, body, &got); err != nil {
+	if err := gitea.Decode(op, body, &got); err != nil {
 		return remote.Facts{}, err
 	}
 	if got.ID == nil || got.Owner == nil || got.Owner.ID == nil || got.FullName == nil || got.Private == nil {
-		return remote.Facts{}, fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
+		return remote.Facts{}, gitea.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
 	}
 	return remote.Facts{
 		ID: *got.ID, OwnerID: *got.Owner.ID, FullName: *got.FullName, Private: *got.Private, ObjectFormat: got.ObjectFormat,
 	}, nil
-}
-
-// decode reads one JSON value strictly: no duplicate names, valid UTF-8, names
-// in their exact case, nothing after it. Unknown fields are allowed.
-func decode(op string, body []byte, into any) error {
-	if err := json.Unmarshal(body, into); err != nil {
-		return fail(op, fencepost.ReasonProvider, &brokenError{text: "the answer is not the JSON that was to come", cause: err})
-	}
-	return nil
 }
 
 // Ancestry implements [remote.Ancestry]. The API lists the commits that the one
@@ -173,8 +155,8 @@ func (r *Repository) Ancestry(ctx context.Context, head, other fencepost.CommitI
 // one of them is not there, or the list is not whole.
 func (r *Repository) contains(ctx context.Context, descendant, ancestor fencepost.CommitID) (contains, known bool, err error) {
 	const op = "compare commits"
-	a, err := r.client.get(ctx, op, r.byName+"/compare/"+ancestor.String()+"..."+descendant.String()+"?files=false&verification=false", "")
-	if err != nil || a.status == http.StatusNotFound {
+	a, err := r.client.Get(ctx, op, r.byName+"/compare/"+ancestor.String()+"..."+descendant.String()+"?files=false&verification=false", "")
+	if err != nil || a.Status == http.StatusNotFound {
 		return false, false, err
 	}
 	var got struct {
@@ -185,11 +167,11 @@ func (r *Repository) contains(ctx context.Context, descendant, ancestor fencepos
 			} `json:"parents"`
 		} `json:"commits"`
 	}
-	if err := decode(op, a.body, &got); err != nil {
+	if err := gitea.Decode(op, a.Body, &got); err != nil {
 		return false, false, err
 	}
 	if got.Total == nil {
-		return false, false, fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
+		return false, false, gitea.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
 	}
 	for _, c := range got.Commits {
 		for _, p := range c.Parents {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/fencepost/fencepost"
 )
 
@@ -65,8 +67,8 @@ type Config struct {
 	API *url.URL
 	// AllowHTTP permits a plain HTTP API URL; meant for loopback.
 	AllowHTTP bool
-	// Token returns an access token with read:repository. It is asked for at
-	// each request, so that a changed secret counts.
+	// Token returns an access token. It is asked for at each request, so that
+	// a changed secret counts.
 	Token func(ctx context.Context) (fencepost.Secret, error)
 	// Anonymous sends no token, where the policy spells that out.
 	Anonymous bool
@@ -154,81 +156,127 @@ func (c *Client) token(ctx context.Context) (fencepost.Secret, error) {
 	token, err := c.config.Token(ctx)
 	switch {
 	case err != nil:
-		return fencepost.Secret{}, fail("read token", fencepost.ReasonCredential, errors.New("the secret could not be resolved"))
+		return fencepost.Secret{}, Fail("read token", fencepost.ReasonCredential, errors.New("the secret could not be resolved"))
 	case token.Len() == 0:
-		return fencepost.Secret{}, fail("read token", fencepost.ReasonCredential, errors.New("the token is empty"))
+		return fencepost.Secret{}, Fail("read token", fencepost.ReasonCredential, errors.New("the token is empty"))
 	}
 	return token, nil
 }
 
-// An answer is a response that was read to its end.
-type answer struct {
-	status int
-	etag   string
-	body   []byte
+// An Answer is a response that was read to its end.
+type Answer struct {
+	// Status is the HTTP status: one that the call allows, or 404.
+	Status int
+	// ETag makes a later request conditional; "" where there is none.
+	ETag string
+	// Total is the length of a whole list of which this is a page; -1 where
+	// the server does not say.
+	Total int
+	Body  []byte
 }
 
-// get asks once. The path is below the base URL, escaped; an etag that is not
+// Get asks once. The path is below the base URL, escaped; an etag that is not
 // empty makes the request conditional. The answer's status is 200, 304 where
-// that was asked for, or 404; anything else is an error.
-func (c *Client) get(ctx context.Context, op, path, etag string) (answer, error) {
-	if c.config.Now().Before(c.quietUntil()) {
-		return answer{}, fail(op, fencepost.ReasonRateLimited, errors.New("held back: the server asked us to wait"))
+// that was asked for, or 404; anything else is a [*fencepost.Error].
+func (c *Client) Get(ctx context.Context, op, path, etag string) (Answer, error) {
+	return c.do(ctx, op, http.MethodGet, path, etag, nil)
+}
+
+// Post has the server make something, once. The answer's status is 200 or 201;
+// an error that matches [ErrUnanswered] leaves open whether it was made.
+func (c *Client) Post(ctx context.Context, op, path string, body any) (Answer, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return Answer{}, Fail(op, fencepost.ReasonUnavailable, fencepost.ErrMalformed)
 	}
+	return c.do(ctx, op, http.MethodPost, path, "", data)
+}
+
+func (c *Client) do(ctx context.Context, op, method, path, etag string, body []byte) (Answer, error) {
+	if c.config.Now().Before(c.quietUntil()) {
+		return Answer{}, Fail(op, fencepost.ReasonRateLimited, errors.New("held back: the server asked us to wait"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.Limits.RequestTimeout)
+	defer cancel()
+	req, err := c.request(ctx, op, method, path, etag, body)
+	if err != nil {
+		return Answer{}, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return Answer{}, broken(op, method, err)
+	}
+	a := Answer{Status: resp.StatusCode, ETag: resp.Header.Get("Etag"), Total: -1}
+	if n, err := strconv.ParseUint(resp.Header.Get("X-Total-Count"), 10, 31); err == nil {
+		a.Total = int(n)
+	}
+	a.Body, err = readBounded(resp.Body, c.config.Limits.MaxAnswer)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return Answer{}, broken(op, method, err)
+	}
+	return a, c.judge(op, method, a.Status, resp.Header, etag != "")
+}
+
+func (c *Client) request(ctx context.Context, op, method, path, etag string, body []byte) (*http.Request, error) {
 	var token fencepost.Secret
 	var err error
 	if !c.config.Anonymous {
 		token, err = c.token(ctx)
 	}
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.config.Limits.RequestTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
+	var send io.Reader = http.NoBody
+	if body != nil {
+		send = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, send)
 	if err != nil {
-		return answer{}, fail(op, fencepost.ReasonUnavailable, fencepost.ErrMalformed)
+		return nil, Fail(op, fencepost.ReasonUnavailable, fencepost.ErrMalformed)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.config.UserAgent)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	if !c.config.Anonymous {
 		req.Header.Set("Authorization", "token "+string(token.Reveal()))
 	}
 	if etag != "" {
 		req.Header.Set("If-None-Match", etag)
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return answer{}, broken(op, err)
-	}
-	a := answer{status: resp.StatusCode, etag: resp.Header.Get("Etag")}
-	a.body, err = readBounded(resp.Body, c.config.Limits.MaxAnswer)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return answer{}, broken(op, err)
-	}
-	return a, c.judge(op, a.status, resp.Header, etag != "")
+	return req, nil
 }
 
 // judge turns a status into an error with a reason. contracts/gitea.md §4
-func (c *Client) judge(op string, status int, h http.Header, conditional bool) error {
+func (c *Client) judge(op, method string, status int, h http.Header, conditional bool) error {
 	answered := &StatusError{Code: status}
 	wait, asked := retryAfter(h)
+	writes := method == http.MethodPost
 	switch {
-	case status == http.StatusOK, status == http.StatusNotFound, status == http.StatusNotModified && conditional:
+	case status == http.StatusOK, status == http.StatusCreated && writes:
+		return nil
+	case status == http.StatusNotFound && !writes, status == http.StatusNotModified && conditional:
 		return nil
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && asked:
 		if !asked {
 			wait = usualQuiet
 		}
 		c.beQuiet(wait)
-		return fail(op, fencepost.ReasonRateLimited, answered)
+		return Fail(op, fencepost.ReasonRateLimited, answered)
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return fail(op, fencepost.ReasonCredential, answered)
+		return Fail(op, fencepost.ReasonCredential, answered)
 	case status >= 300 && status < 400:
-		return fail(op, fencepost.ReasonIdentity, errors.New("the name leads to another: renamed or transferred"))
+		return Fail(op, fencepost.ReasonIdentity, errors.New("the name leads to another: renamed or transferred"))
 	}
-	return fail(op, fencepost.ReasonProvider, answered)
+	if writes && status >= http.StatusInternalServerError {
+		return Fail(op, fencepost.ReasonProvider, fmt.Errorf("%w: %w", ErrUnanswered, answered))
+	}
+	return Fail(op, fencepost.ReasonProvider, answered)
 }
+
+// ErrUnanswered: a write was sent, and whether it was done is not known.
+var ErrUnanswered = errors.New("the write may have been done")
 
 // A StatusError is an answer that was not the one hoped for.
 type StatusError struct {
@@ -289,7 +337,7 @@ func (e *brokenError) Error() string { return e.text }
 // Unwrap returns the library's error.
 func (e *brokenError) Unwrap() error { return e.cause }
 
-func broken(op string, err error) error {
+func broken(op, method string, err error) error {
 	e := &brokenError{text: "the connection failed", cause: err}
 	switch {
 	case errors.Is(err, fencepost.ErrTooLarge):
@@ -299,9 +347,31 @@ func broken(op string, err error) error {
 	case errors.Is(err, context.Canceled):
 		e.text = "canceled"
 	}
-	return fail(op, fencepost.ReasonProvider, e)
+	if method == http.MethodPost {
+		return Fail(op, fencepost.ReasonProvider, fmt.Errorf("%w: %w", ErrUnanswered, e))
+	}
+	return Fail(op, fencepost.ReasonProvider, e)
 }
 
-func fail(op string, why fencepost.Reason, err error) error {
+// Fail is the error of a call, with its public reason.
+func Fail(op string, why fencepost.Reason, err error) error {
 	return &fencepost.Error{Op: op, Reason: why, Err: err}
+}
+
+// Decode reads one JSON value strictly: no duplicate names, valid UTF-8, names
+// in their exact case, nothing after it. Unknown fields are allowed. Its error
+// has [fencepost.ReasonProvider].
+func Decode(op string, body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return Fail(op, fencepost.ReasonProvider, &brokenError{text: "the answer is not the JSON that was to come", cause: err})
+	}
+	return nil
+}
+
+// ValidName reports whether s can be an owner or a repository: what
+// AlphaDashDot allows.
+func ValidName(s string) bool {
+	return s != "" && s != "." && s != ".." && len(s) <= 100 && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+	})
 }
