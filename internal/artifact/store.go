@@ -42,7 +42,8 @@ type Limits struct {
 	TTL time.Duration
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns the limits with every zero field at its default.
+func (l Limits) WithDefaults() Limits {
 	setDefault(&l.ArtifactBytes, 4<<20)
 	setDefault(&l.Count, 20_000)
 	setDefault(&l.TotalBytes, 1<<30)
@@ -63,6 +64,9 @@ var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPad
 // none.
 type Ref struct{ sum [sha256.Size]byte }
 
+// RefOf names data.
+func RefOf(data []byte) Ref { return Ref{sha256.Sum256(data)} }
+
 // ParseRef reads "art_" and 52 base32 characters. Its error matches [ErrRef].
 func ParseRef(s string) (Ref, error) {
 	rest, ok := strings.CutPrefix(s, "art_")
@@ -81,10 +85,11 @@ func ParseRef(s string) (Ref, error) {
 // and logs.
 func (r Ref) String() string { return "art_" + base32Lower.EncodeToString(r.sum[:]) }
 
-// names reports whether data is what r names.
-func (r Ref) names(data []byte) bool { return r.sum == sha256.Sum256(data) }
+// Names reports whether data is what r names.
+func (r Ref) Names(data []byte) bool { return r.sum == sha256.Sum256(data) }
 
-func (r Ref) name() string { return hex.EncodeToString(r.sum[:]) }
+// Hex returns the SHA-256 of what r names, in 64 hexadecimal digits.
+func (r Ref) Hex() string { return hex.EncodeToString(r.sum[:]) }
 
 // A Store keeps artifacts. It is safe for concurrent use, also by several
 // processes over one directory. Close it when it is no longer used.
@@ -110,7 +115,7 @@ func Open(ctx context.Context, fsys durable.FS, limits Limits, now func() time.T
 	if err != nil {
 		return nil, fmt.Errorf("open artifact store: %w", err)
 	}
-	s := &Store{fsys: fsys, limits: limits.withDefaults(), now: now, lock: lock}
+	s := &Store{fsys: fsys, limits: limits.WithDefaults(), now: now, lock: lock}
 	if err := s.locked(ctx, func() error { return s.recount() }); err != nil {
 		return nil, errors.Join(fmt.Errorf("open artifact store: %w", err), lock.Close())
 	}
@@ -127,7 +132,7 @@ func (s *Store) Put(ctx context.Context, data []byte) (Ref, error) {
 	if int64(len(data)) > s.limits.ArtifactBytes {
 		return Ref{}, fmt.Errorf("put artifact of %d bytes, at most %d: %w", len(data), s.limits.ArtifactBytes, ErrTooLarge)
 	}
-	ref := Ref{sha256.Sum256(data)}
+	ref := RefOf(data)
 	err := s.locked(ctx, func() error { return s.put(ref, data) })
 	if err != nil {
 		return Ref{}, fmt.Errorf("put artifact: %w", err)
@@ -137,8 +142,8 @@ func (s *Store) Put(ctx context.Context, data []byte) (Ref, error) {
 
 func (s *Store) put(ref Ref, data []byte) error {
 	dir := s.now().UTC().Format(dayLayout)
-	name := path.Join(dir, ref.name())
-	if held, err := s.read(name); err == nil && ref.names(held) {
+	name := path.Join(dir, ref.Hex())
+	if held, err := s.read(name); err == nil && ref.Names(held) {
 		return nil
 	}
 	u, err := s.usage()
@@ -174,13 +179,13 @@ func (s *Store) Get(_ context.Context, ref Ref) ([]byte, error) {
 	}
 	damaged := false
 	for i := len(days) - 1; i >= 0; i-- {
-		data, err := s.read(path.Join(days[i], ref.name()))
+		data, err := s.read(path.Join(days[i], ref.Hex()))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil && !errors.Is(err, ErrDamaged):
 			return nil, fmt.Errorf("get artifact: %w", err)
-		case err == nil && ref.names(data):
+		case err == nil && ref.Names(data):
 			return data, nil
 		}
 		damaged = true

@@ -62,6 +62,10 @@ type Limits struct {
 	// Waiting is how many recorded deliveries are known at once beside those;
 	// further ones wait in the queue itself. Default 100,000.
 	Waiting int
+	// Ahead is how many of those may wait to be taken up for the first time:
+	// where several processes share a queue, the rest is left to the others.
+	// Default Waiting.
+	Ahead int
 	// Lease is the ledger's own; it must be what [fencepost.Lease.Window]
 	// says. Default 60 s.
 	Lease time.Duration
@@ -100,6 +104,7 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	setDefault(&l.Workers, 4)
 	setDefault(&l.Waiting, 100_000)
+	setDefault(&l.Ahead, l.Waiting)
 	setDefault(&l.Lease, 60*time.Second)
 	setDefault(&l.Attempts, 5)
 	setDefault(&l.Starts, 50)
@@ -134,6 +139,7 @@ func (l Limits) Validate() error {
 	}
 	inRange(l.Workers >= 1 && l.Workers <= 256, "workers", "1 to 256")
 	inRange(l.Waiting >= l.Workers, "waiting", "at least workers")
+	inRange(l.Ahead >= 1, "ahead", "1 or more")
 	inRange(l.Lease >= time.Second && l.Lease <= time.Hour, "lease", "1s to 1h")
 	inRange(l.Attempts >= 1 && l.Attempts <= 50, "attempts", "1 to 50")
 	inRange(l.Starts >= l.Attempts, "starts", "at least attempts")

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -34,18 +35,24 @@ type Recorded struct {
 	Body    []byte
 }
 
-// A Queue holds the recorded deliveries of this process until they are done.
-// It is safe for concurrent use.
+// A Queue holds the recorded deliveries of this process, or of several that
+// share it, until they are done. It is safe for concurrent use.
 type Queue interface {
-	// Next waits for a delivery that it has not handed out before in this
-	// process; what earlier ones left comes first.
+	// Next waits for a delivery that is not handed out, here or elsewhere;
+	// what earlier ones left comes first.
 	Next(ctx context.Context) (Ticket, error)
 	// Read returns a delivery that is not done. An error with
-	// [fencepost.ReasonCorrupt] means that its bytes are damaged for good.
+	// [fencepost.ReasonCorrupt] means that its bytes are damaged for good, and
+	// [ErrNotHeld] that this process has it no more.
 	Read(ctx context.Context, t Ticket) (Recorded, error)
-	// Done forgets it. It may come back once more after a crash.
+	// Done forgets it, unless another process has it. It may come back once
+	// more after a crash.
 	Done(ctx context.Context, t Ticket) error
 }
+
+// ErrNotHeld: a delivery was handed out to another process, which took this
+// one for dead, or it is done. It is no concern of this process any more.
+var ErrNotHeld = errors.New("the delivery is another process's now")
 
 // A Checkout is a fetched tree; [gitfetch.Checkout] is one.
 type Checkout interface {

@@ -60,7 +60,7 @@ func New(c Config) (*Pool, error) {
 		c.Chance = rand.N[time.Duration]
 	}
 	p := &Pool{
-		Config: c, gates: map[fencepost.RouteName]*Gate{}, schedule: newSchedule(c.Now),
+		Config: c, gates: map[fencepost.RouteName]*Gate{}, schedule: newSchedule(c.Now, c.Limits.Ahead),
 		actions: newKeeper(c.Fetcher), stalls: newStalls(c.Alerts),
 	}
 	for _, g := range c.Gates {

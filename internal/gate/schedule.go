@@ -29,6 +29,7 @@ type task struct {
 	failures int       // publications that failed
 	hidden   time.Time // since when the provider has not shown the commit
 	stall    stall     // the alert that tells of its wait
+	taken    bool      // up, once at least
 
 	visible time.Time // not before
 	seq     uint64    // order of arrival
@@ -40,6 +41,8 @@ type task struct {
 // goes first: it makes the older ones superseded without a call.
 type schedule struct {
 	now func() time.Time
+	// ahead bounds the tasks that were never taken up.
+	ahead int
 
 	mu sync.Mutex
 	// Guarded by mu:
@@ -48,6 +51,7 @@ type schedule struct {
 	lines   map[lineKey]*line
 	seq     uint64
 	held    int           // tasks in all, those being worked on included
+	fresh   int           // tasks that were never taken up
 	changed chan struct{} // closed and replaced at each change
 }
 
@@ -57,9 +61,9 @@ type line struct {
 	parked []*task
 }
 
-func newSchedule(now func() time.Time) *schedule {
+func newSchedule(now func() time.Time, ahead int) *schedule {
 	return &schedule{
-		now: now, byKey: map[fencepost.DeliveryKey]*task{}, lines: map[lineKey]*line{}, changed: make(chan struct{}),
+		now: now, ahead: ahead, byKey: map[fencepost.DeliveryKey]*task{}, lines: map[lineKey]*line{}, changed: make(chan struct{}),
 	}
 }
 
@@ -76,6 +80,7 @@ func (s *schedule) add(t *task) {
 	s.seq++
 	t.seq = s.seq
 	s.held++
+	s.fresh++
 	s.push(t)
 }
 
@@ -88,13 +93,14 @@ func (s *schedule) push(t *task) {
 	s.announce()
 }
 
-// room waits until fewer than limit tasks are held.
+// room waits until fewer than limit tasks are held, and few enough wait to be
+// taken up at all.
 func (s *schedule) room(ctx context.Context, limit int) error {
 	for {
 		s.mu.Lock()
-		held, changed := s.held, s.changed
+		free, changed := s.held < limit && s.fresh < s.ahead, s.changed
 		s.mu.Unlock()
-		if held < limit {
+		if free {
 			return nil
 		}
 		select {
@@ -152,6 +158,11 @@ func (s *schedule) take() (*task, time.Duration, <-chan struct{}) {
 		heap.Pop(&s.waiting)
 		if s.byKey[t.key] == t {
 			delete(s.byKey, t.key)
+		}
+		if !t.taken {
+			t.taken = true
+			s.fresh--
+			s.announce() // to who waits for room
 		}
 		if t.line == (lineKey{}) || s.occupy(t) {
 			return t, 0, nil

@@ -25,7 +25,7 @@ func nextID(t *testing.T, s *schedule) string {
 func TestScheduleGoesByTimeThenByArrival(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSchedule(time.Now)
+		s := newSchedule(time.Now, 1000)
 		start := time.Now()
 		a, b := &task{ticket: Ticket{ID: "a"}}, &task{ticket: Ticket{ID: "b"}}
 		s.add(a)
@@ -57,7 +57,7 @@ func TestScheduleGoesByTimeThenByArrival(t *testing.T) {
 func TestALineIsForOneAtATimeAndTheNewestGoesNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, k := newSchedule(time.Now), lineKey{"docs", 7}
+		s, k := newSchedule(time.Now, 1000), lineKey{"docs", 7}
 		tasks := map[string]*task{}
 		for i, id := range []string{"old", "older", "newest"} {
 			tasks[id] = &task{ticket: Ticket{ID: id, Received: time.Unix(int64(10*i), 0)}}
@@ -90,7 +90,7 @@ func TestScheduleLosesNothing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		now := time.Unix(0, 0)
-		s := newSchedule(func() time.Time { return now })
+		s := newSchedule(func() time.Time { return now }, 1000)
 		held, working := 0, map[*task]bool{}
 		r.Repeat(map[string]func(*rapid.T){
 			"add": func(r *rapid.T) {

@@ -47,18 +47,24 @@ type (
 	}
 	// parked: another delivery of its request is being worked on.
 	parked struct{}
+	// gone: another process has it, which tells of its end.
+	gone struct{}
 )
 
 func (done) isEnd()    {}
 func (dropped) isEnd() {}
 func (later) isEnd()   {}
 func (parked) isEnd()  {}
+func (gone) isEnd()    {}
 
 // handle takes a task up once and gives it back to the schedule.
 func (p *Pool) handle(ctx context.Context, t *task) {
 	w := &work{pool: p, task: t}
 	switch e := w.takeUp(ctx).(type) {
 	case parked:
+	case gone:
+		p.stalls.move(t, stall{}, fencepost.ReasonNone)
+		p.schedule.drop(t)
 	case later:
 		w.giveBack(ctx, e)
 	case dropped:
@@ -176,6 +182,9 @@ func (w *work) orphan(ctx context.Context, r Recorded) end {
 
 // unread says what becomes of an entry that can't be read.
 func (w *work) unread(ctx context.Context, err error) end {
+	if errors.Is(err, ErrNotHeld) {
+		return gone{}
+	}
 	if fencepost.ReasonOf(err) == fencepost.ReasonCorrupt {
 		return w.refuse(ctx, fencepost.ReasonTampered)
 	}

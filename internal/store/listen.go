@@ -81,7 +81,7 @@ func (d *DB) Notify(ctx context.Context, channel, payload string) error {
 }
 
 // CheckDurable refuses a PostgreSQL that answers a commit before it is on
-// stable storage. Its error matches [ErrVolatile], or is one of [DB.Read].
+// stable storage, here and on its synchronous standbys. Its error matches [ErrVolatile], or is one of [DB.Read].
 func (d *DB) CheckDurable(ctx context.Context) error {
 	if d.kind != Postgres {
 		return nil
@@ -92,7 +92,7 @@ func (d *DB) CheckDurable(ctx context.Context) error {
 		_, err := tx.One(ctx, "select current_setting('synchronous_commit')", nil, &mode)
 		return err
 	})
-	if err == nil && mode == "off" {
+	if err == nil && mode != "on" && mode != "remote_apply" {
 		err = reasoned(op, &Fault{Class: ErrVolatile})
 	}
 	return err
