@@ -40,8 +40,8 @@ func (e *evaluation) acquire(ctx context.Context) error {
 		return err
 	}
 	c.candidateTree, c.candidateParents = c.candidate.Tree(), c.candidate.Parents()
-	if c.candidateTree != e.first.Candidate.Tree || !sameSet(c.candidateParents, e.first.Base.ID, e.first.Head.ID) {
-		return errorf("acquire", fencepost.ReasonProvider, "the fetched test merge is not what the provider's API says")
+	if c.candidateTree != e.first.Candidate.Tree || !e.first.combines(c.candidateParents) {
+		return errorf("acquire", fencepost.ReasonProvider, "the fetched candidate is not what the provider's API says")
 	}
 	_, err = e.fetch(ctx, "action", e.gate.Plan.Action, e.gate.Plan.Commit, e.keepAction)
 	if err != nil && fencepost.ReasonOf(err) == fencepost.ReasonCredential {
@@ -51,10 +51,12 @@ func (e *evaluation) acquire(ctx context.Context) error {
 	return err
 }
 
-// sameSet reports whether parents are exactly the two commits, in either
-// order.
-func sameSet(parents []fencepost.CommitID, a, b fencepost.CommitID) bool {
-	return len(parents) == 2 && a != b && slices.Contains(parents, a) && slices.Contains(parents, b)
+// combines reports whether a candidate of these parents is what the snapshot
+// says: the head itself, which its lane has proven to contain the base, or the
+// merge of exactly base and head, in either order.
+func (s Snapshot) combines(parents []fencepost.CommitID) bool {
+	return s.Candidate == s.Head ||
+		len(parents) == 2 && s.Base.ID != s.Head.ID && slices.Contains(parents, s.Base.ID) && slices.Contains(parents, s.Head.ID)
 }
 
 // keepAction takes the action from what is kept, or fetches it.

@@ -15,6 +15,10 @@ var (
 	ErrUnknown = errors.New("outcome of the write is not known")
 	// ErrNotYet: the provider does not show the commit yet, or not any more.
 	ErrNotYet = errors.New("commit is not visible")
+	// ErrOvertaken: what was shown of a result was taken back, or another one
+	// has taken its place, because the head moved while it was being written.
+	// Nothing of it is ever written again.
+	ErrOvertaken = errors.New("the result was overtaken while it was being published")
 )
 
 // A WaitError is a failure that is known to last until a certain time.

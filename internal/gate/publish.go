@@ -156,6 +156,8 @@ func (p *publication) show(ctx context.Context) (outcome fencepost.Reason, err e
 			return fencepost.ReasonSuperseded, nil
 		}
 		return "", lookErr
+	case errors.Is(lookErr, ErrOvertaken):
+		return fencepost.ReasonSuperseded, nil
 	case lookErr != nil && !errors.Is(lookErr, ErrNotYet):
 		return "", lookErr
 	case found:
@@ -245,14 +247,18 @@ func (p *publication) create(ctx context.Context) (outcome fencepost.Reason, err
 	p.shown, err = p.gate.Lane.Create(ctx, p.document)
 	if errors.Is(err, ErrUnknown) {
 		found, lookErr := p.lookUp(ctx)
-		if lookErr != nil {
+		switch {
+		case errors.Is(lookErr, ErrOvertaken):
+			err = lookErr
+		case lookErr != nil:
 			return "", lookErr
-		}
-		if found {
+		case found:
 			err = nil
 		}
 	}
 	switch {
+	case errors.Is(err, ErrOvertaken):
+		return fencepost.ReasonSuperseded, nil
 	case errors.Is(err, ErrNotYet):
 		return p.hidden(err)
 	case err != nil:

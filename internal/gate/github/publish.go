@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/gate"
+	"github.com/fencepost/fencepost/internal/gate/staged"
 )
 
 // GitHub has no idempotency key for Check Runs and can't refuse a late sender
@@ -193,7 +194,7 @@ func (d document) differs(run checkRun) string {
 	return ""
 }
 
-func at(t *time.Time, want string) bool { return t != nil && stamp(*t) == want }
+func at(t *time.Time, want string) bool { return t != nil && staged.Stamp(*t) == want }
 
 func conflict(op, text string) error {
 	return &fencepost.Error{Op: op, Reason: fencepost.ReasonPublishConflict, Err: errors.New(text)}
