@@ -286,7 +286,7 @@ func TestATornTailIsSealedNotTruncated(t *testing.T) {
 	if err != nil || report.Err() != nil {
 		t.Fatalf("verify: %v, %v", err, report.Err())
 	}
-	const torn = "shard-00/000000000001.seg at offset 4312"
+	const torn = "shard-00/000000000001.seg at offset 4320"
 	if got := report.Shards[0].Torn; got != torn {
 		t.Fatalf("verify says torn at %q, want %q", got, torn)
 	}

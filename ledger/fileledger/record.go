@@ -17,15 +17,18 @@ import (
 //	16 16  boot
 //	32     put: a row (see package ledger)
 //	       remove: delivery key, 32; closed through, ns since 1970, 8
+//	       retire: trust mark, 8
 //	       tick: nothing; it says that time has passed, and by its place in
 //	       the log, that all before it was synced
 const (
 	framePut    = 1
 	frameRemove = 2
 	frameTick   = 3
+	frameRetire = 4
 
 	stampSize  = 32
 	removeSize = stampSize + 32 + 8
+	retireSize = stampSize + 8
 	maxPayload = stampSize + ledger.MaxRowBytes
 )
 
@@ -69,17 +72,20 @@ func decodeStamp(b []byte) (stamp, []byte, error) {
 	return s, b[stampSize:], nil
 }
 
-// A record is what a frame says: that a row is put, that one is removed, or
-// what time it is.
+// A record is what a frame says: that a row is put, that one is removed, that
+// those of a trust set are retired, or what time it is.
 type record struct {
 	stamp  stamp
 	row    ledger.Row            // put; else zero
-	key    fencepost.DeliveryKey // zero in a tick
+	key    fencepost.DeliveryKey // put and remove
 	closed time.Time             // remove
+	mark   ledger.TrustMark      // retire
 }
 
 func (r record) frameType() uint8 {
 	switch {
+	case !r.mark.IsZero():
+		return frameRetire
 	case r.key.IsZero():
 		return frameTick
 	case r.row.State == ledger.Unclaimed:
@@ -95,6 +101,8 @@ func (r record) append(b []byte) ([]byte, error) {
 		return b, nil
 	case framePut:
 		return ledger.AppendRow(b, r.row)
+	case frameRetire:
+		return append(b, r.mark[:]...), nil
 	}
 	b = append(b, r.key[:]...)
 	return binary.LittleEndian.AppendUint64(b, uint64(r.closed.UnixNano())), nil
@@ -124,6 +132,13 @@ func decodeRecord(frameType uint8, payload []byte) (record, error) {
 			return record{}, fmt.Errorf("%w: removal of nothing", errRecord)
 		}
 		r.closed = time.Unix(0, n).UTC()
+	case frameRetire:
+		if len(payload) != retireSize {
+			return record{}, fmt.Errorf("%w: retirement of another length", errRecord)
+		}
+		if r.mark = ledger.TrustMark(rest); r.mark.IsZero() {
+			return record{}, fmt.Errorf("%w: retirement of no trust set", errRecord)
+		}
 	case frameTick:
 		if len(rest) > 0 {
 			return record{}, fmt.Errorf("%w: tick of another length", errRecord)

@@ -251,6 +251,7 @@ func (s *shard) decide(ctx context.Context, o *op) error {
 	}
 	if _, ok := o.req.(ledger.ClaimRequest); ok {
 		if row.State == ledger.Unclaimed {
+			at.Retired = s.state.retired[ledger.MarkOf(d.TrustSet())]
 			at.NoRoom, err = s.noRoom(now.now)
 		} else {
 			at.HolderDead = s.holderDead(row, now.now)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -21,7 +22,7 @@ import (
 // synced before the snapshot was made. It is written under another name,
 // synced and renamed, so that a named one is whole.
 //
-//	   0  8  magic "fpsnap\x00\x01"
+//	   0  8  magic "fpsnap\x00\x02"; the last byte is the version
 //	   8 16  uuid
 //	  24  4  shard
 //	  28  4  zero
@@ -36,14 +37,20 @@ import (
 //	 112  8  other rows
 //	 120  8  bytes of other rows
 //	 128  4  CRC-32C of the index
-//	 132     zeros
+//	 132  4  trust marks, at most 247
+//	 136     each: mark, 8; done rows that bear it, 4; 1 if its rows were
+//	         retired, 4; and zeros behind the last
 //	4092  4  CRC-32C of bytes 0 to 4091
 //	4096     blocks of done rows
 //	         other rows, each: length, 4; CRC-32C, 4; row
 //	         index: the first 8 bytes of each block's first key
 const (
 	snapSuffix     = ".snap"
-	snapMagic      = "fpsnap\x00\x01"
+	snapMagic      = "fpsnap\x00"
+	snapVersion    = 2
+	marksAt        = 136
+	markSize       = 16
+	maxMarks       = (snapCRCAt - marksAt) / markSize
 	snapHeaderSize = 4096
 	snapCRCAt      = snapHeaderSize - 4
 	liveRowHead    = 8
@@ -51,6 +58,7 @@ const (
 
 // snapHeader is what a snapshot says before its rows.
 type snapHeader struct {
+	version   byte
 	log       frame.Log
 	at        place
 	stamp     stamp
@@ -59,7 +67,18 @@ type snapHeader struct {
 	live      int
 	liveBytes int64
 	indexCRC  uint32
+	marks     []markedRows
 }
+
+// markedRows are the done rows of a snapshot that bear one trust mark. A
+// retired mark has none.
+type markedRows struct {
+	mark    ledger.TrustMark
+	rows    int
+	retired bool
+}
+
+func (h snapHeader) layout() layout { return layouts[h.version] }
 
 // A place is a position in a log.
 type place struct {
@@ -73,6 +92,7 @@ func (h snapHeader) encode() []byte {
 	b := make([]byte, snapHeaderSize)
 	le := binary.LittleEndian
 	copy(b, snapMagic)
+	b[len(snapMagic)] = h.version
 	copy(b[8:], h.log.UUID[:])
 	le.PutUint32(b[24:], h.log.Shard)
 	le.PutUint64(b[32:], h.at.pos.LSN)
@@ -87,13 +107,25 @@ func (h snapHeader) encode() []byte {
 	le.PutUint64(b[112:], uint64(h.live))
 	le.PutUint64(b[120:], uint64(h.liveBytes))
 	le.PutUint32(b[128:], h.indexCRC)
+	le.PutUint32(b[132:], uint32(len(h.marks)))
+	for i, m := range h.marks {
+		at := b[marksAt+i*markSize:]
+		copy(at, m.mark[:])
+		le.PutUint32(at[8:], uint32(m.rows))
+		if m.retired {
+			at[12] = 1
+		}
+	}
 	le.PutUint32(b[snapCRCAt:], crc32.Checksum(b[:snapCRCAt], castagnoli))
 	return b
 }
 
 func decodeSnapHeader(b []byte) (snapHeader, error) {
 	if len(b) < snapHeaderSize || string(b[:len(snapMagic)]) != snapMagic {
-		return snapHeader{}, errors.New("not a snapshot of this version")
+		return snapHeader{}, errors.New("not a snapshot")
+	}
+	if v := b[len(snapMagic)]; v < 1 || v > snapVersion {
+		return snapHeader{}, fmt.Errorf("snapshot of version %d, this program knows %d", v, snapVersion)
 	}
 	b = b[:snapHeaderSize]
 	le := binary.LittleEndian
@@ -105,7 +137,8 @@ func decodeSnapHeader(b []byte) (snapHeader, error) {
 		return snapHeader{}, err
 	}
 	h := snapHeader{
-		log: frame.Log{UUID: [16]byte(b[8:24]), Shard: le.Uint32(b[24:])},
+		version: b[len(snapMagic)],
+		log:     frame.Log{UUID: [16]byte(b[8:24]), Shard: le.Uint32(b[24:])},
 		at: place{
 			segment: le.Uint64(b[40:]),
 			pos:     frame.Position{LSN: le.Uint64(b[32:]), Offset: int64(le.Uint64(b[48:])), CRC: le.Uint32(b[56:])},
@@ -117,6 +150,9 @@ func decodeSnapHeader(b []byte) (snapHeader, error) {
 	if n := int64(le.Uint64(b[96:])); n > 0 {
 		h.closed = time.Unix(0, n).UTC()
 	}
+	if h.marks, err = decodeMarks(b, h.version); err != nil {
+		return snapHeader{}, err
+	}
 	if h.done < 0 || h.done > MaxCapacity || h.live < 0 || h.live > MaxCapacity ||
 		h.liveBytes < 0 || h.liveBytes > int64(h.live)*(liveRowHead+ledger.MaxRowBytes) ||
 		h.at.segment == 0 || h.at.pos.Offset < frame.SegmentHeaderSize || h.at.pos.LSN == 0 {
@@ -126,6 +162,26 @@ func decodeSnapHeader(b []byte) (snapHeader, error) {
 		return snapHeader{}, errors.New("snapshot header malformed")
 	}
 	return h, nil
+}
+
+// decodeMarks reads the trust marks of a header.
+func decodeMarks(b []byte, version byte) ([]markedRows, error) {
+	n := binary.LittleEndian.Uint32(b[132:])
+	if version == 1 && n > 0 || n > maxMarks {
+		return nil, errors.New("too many trust marks")
+	}
+	var marks []markedRows
+	seen := map[ledger.TrustMark]bool{}
+	for i := range int(n) {
+		at := b[marksAt+i*markSize:]
+		m := markedRows{mark: ledger.TrustMark(at[:8]), rows: int(binary.LittleEndian.Uint32(at[8:])), retired: at[12] == 1}
+		if m.mark.IsZero() || seen[m.mark] || m.rows > MaxCapacity || m.retired && m.rows > 0 {
+			return nil, errors.New("trust mark out of range, or twice")
+		}
+		seen[m.mark] = true
+		marks = append(marks, m)
+	}
+	return marks, nil
 }
 
 func (h snapHeader) seed() uint32 {
@@ -140,10 +196,12 @@ func logSeed(l frame.Log) uint32 {
 	return crc32.Update(crc32.Checksum(l.UUID[:], castagnoli), castagnoli, n[:])
 }
 
-func (h snapHeader) liveAt() int64  { return snapHeaderSize + int64(blocksFor(h.done))*blockSize }
+func (h snapHeader) liveAt() int64 {
+	return snapHeaderSize + int64(h.layout().blocks(h.done))*blockSize
+}
 func (h snapHeader) indexAt() int64 { return h.liveAt() + h.liveBytes }
 func (h snapHeader) size() int64 {
-	return h.indexAt() + int64(blocksFor(h.done))*indexKeyBytes
+	return h.indexAt() + int64(h.layout().blocks(h.done))*indexKeyBytes
 }
 
 func snapName(lsn uint64) string { return fmt.Sprintf("%020d%s", lsn, snapSuffix) }
@@ -160,23 +218,15 @@ func writeSnapshot(dir durable.FS, temp string, log frame.Log, at place, st *sta
 			err = errors.Join(err, removeIfThere(dir, temp))
 		}
 	}()
-	h := snapHeader{log: log, at: at, stamp: st.stamp, closed: st.closed}
-	w := &snapWriter{out: fileWriter{f: f, off: snapHeaderSize}, seed: h.seed()}
-	if err := w.doneRows(st); err != nil {
+	w := newSnapWriter(f, log, at)
+	w.stamp, w.closed = st.stamp, st.closed
+	for mark := range st.retired {
+		w.retired(mark)
+	}
+	if err := w.rows(st); err != nil {
 		return err
 	}
-	if err := w.liveRows(st); err != nil {
-		return err
-	}
-	h.done, h.live, h.liveBytes = w.done, w.live, w.liveBytes
-	h.indexCRC = crc32.Update(h.seed(), castagnoli, w.index)
-	if err := w.out.write(w.index); err != nil {
-		return err
-	}
-	if err := w.out.flush(); err != nil {
-		return err
-	}
-	if _, err := f.WriteAt(h.encode(), 0); err != nil {
+	if err := w.finish(); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -190,32 +240,80 @@ func writeSnapshot(dir durable.FS, temp string, log frame.Log, at place, st *sta
 	return dir.SyncDir(".")
 }
 
-// snapWriter writes the parts of a snapshot behind its header.
+// snapWriter writes a snapshot: trust marks that were retired, done rows,
+// other rows, each in the order of their keys, and then the rest.
 type snapWriter struct {
+	snapHeader
 	out   fileWriter
-	seed  uint32
 	block []byte
 	index []byte
-
-	done, live int
-	liveBytes  int64
 }
 
-// doneRows merges the old table with the rows that are now done for ever.
-func (w *snapWriter) doneRows(st *state) error {
-	var fresh []ledger.Row
-	for _, r := range st.rows {
-		if isDoneForEver(r) {
-			fresh = append(fresh, r)
+func newSnapWriter(f durable.File, log frame.Log, at place) *snapWriter {
+	return &snapWriter{
+		snapHeader: snapHeader{version: snapVersion, log: log, at: at},
+		out:        fileWriter{f: f, off: snapHeaderSize},
+	}
+}
+
+// retired keeps the mark of a trust set that was retired. Marks are sorted, so
+// that one state has one snapshot.
+func (w *snapWriter) retired(mark ledger.TrustMark) {
+	at, _ := slices.BinarySearchFunc(w.marks, mark, func(m markedRows, mark ledger.TrustMark) int {
+		return bytes.Compare(m.mark[:], mark[:])
+	})
+	w.marks = slices.Insert(w.marks, at, markedRows{mark: mark, retired: true})
+}
+
+// number is the number of a row's trust mark: 0 for none. ok is false if there
+// is no room for it, or it was retired.
+func (w *snapWriter) number(mark ledger.TrustMark) (n int, ok bool) {
+	if mark.IsZero() {
+		return 0, true
+	}
+	for i, m := range w.marks {
+		if m.mark == mark {
+			return i + 1, !m.retired
 		}
 	}
-	sortByKey(fresh)
+	if len(w.marks) == maxMarks {
+		return 0, false
+	}
+	w.marks = append(w.marks, markedRows{mark: mark})
+	return len(w.marks), true
+}
+
+// tabled reports whether a row goes into the table.
+func (w *snapWriter) tabled(r ledger.Row) bool {
+	_, ok := w.number(r.Trust)
+	return ok && fitsTable(r)
+}
+
+// rows writes all rows: the old table merged with those that are now done for
+// ever, and then those that may still change or that the table can't hold.
+func (w *snapWriter) rows(st *state) error {
+	if st.done != nil {
+		for _, m := range st.done.marks {
+			w.number(m.mark) // before others take the room
+		}
+	}
+	var fresh, others []ledger.Row
+	for _, r := range st.sorted() {
+		if isDoneForEver(r) && w.tabled(r) {
+			fresh = append(fresh, r)
+		} else {
+			others = append(others, r)
+		}
+	}
 	err := st.done.each(func(old ledger.Row) error {
 		for len(fresh) > 0 && bytes.Compare(fresh[0].Key[:], old.Key[:]) < 0 {
 			if err := w.add(fresh[0]); err != nil {
 				return err
 			}
 			fresh = fresh[1:]
+		}
+		if st.retired[old.Trust] {
+			return nil
 		}
 		return w.add(old)
 	})
@@ -227,14 +325,30 @@ func (w *snapWriter) doneRows(st *state) error {
 			return err
 		}
 	}
-	return w.endBlock()
+	if err := w.endBlock(); err != nil {
+		return err
+	}
+	for _, r := range others {
+		if err := w.other(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
+// add adds a row to the table.
 func (w *snapWriter) add(r ledger.Row) error {
 	if len(w.block) == 0 {
 		w.index = append(w.index, r.Key[:indexKeyBytes]...)
 	}
-	w.block = appendDoneRow(w.block, r)
+	n, ok := w.number(r.Trust)
+	if !ok || !fitsTable(r) {
+		return fmt.Errorf("row %s does not fit the table of done rows: %w", r.Key, ledger.ErrIllegalRow)
+	}
+	w.block = appendDoneRow(w.block, r, uint8(n))
+	if n > 0 {
+		w.marks[n-1].rows++
+	}
 	w.done++
 	if len(w.block) == rowsPerBlock*doneRowSize {
 		return w.endBlock()
@@ -248,38 +362,44 @@ func (w *snapWriter) endBlock() error {
 	}
 	w.block = append(w.block, make([]byte, blockSize-len(w.block))...)
 	number := len(w.index)/indexKeyBytes - 1
-	binary.LittleEndian.PutUint32(w.block[blockCRCAt:], blockCRC(w.seed, number, w.block))
+	binary.LittleEndian.PutUint32(w.block[blockCRCAt:], blockCRC(w.seed(), number, w.block))
 	err := w.out.write(w.block)
 	w.block = w.block[:0]
 	return err
 }
 
-// liveRows writes the rows that may still change, sorted too, so that one
-// state has one snapshot.
-func (w *snapWriter) liveRows(st *state) error {
-	var rows []ledger.Row
-	for _, r := range st.rows {
-		if !isDoneForEver(r) {
-			rows = append(rows, r)
-		}
+// other writes a row that is not in the table.
+func (w *snapWriter) other(r ledger.Row) error {
+	b, err := ledger.AppendRow(make([]byte, liveRowHead, liveRowHead+ledger.EncodedLen(r)), r)
+	if err != nil {
+		return err
 	}
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-liveRowHead))
+	crc := crc32.Update(w.seed(), castagnoli, b[:4])
+	binary.LittleEndian.PutUint32(b[4:], crc32.Update(crc, castagnoli, b[liveRowHead:]))
+	w.live++
+	w.liveBytes += int64(len(b))
+	return w.out.write(b)
+}
+
+// finish writes what stands behind the rows, and the header.
+func (w *snapWriter) finish() error {
+	w.indexCRC = crc32.Update(w.seed(), castagnoli, w.index)
+	if err := w.out.write(w.index); err != nil {
+		return err
+	}
+	if err := w.out.flush(); err != nil {
+		return err
+	}
+	_, err := w.out.f.WriteAt(w.encode(), 0)
+	return err
+}
+
+// sorted are the rows in memory.
+func (s *state) sorted() []ledger.Row {
+	rows := slices.Collect(maps.Values(s.rows))
 	sortByKey(rows)
-	var b []byte
-	for _, r := range rows {
-		var err error
-		if b, err = ledger.AppendRow(append(b[:0], make([]byte, liveRowHead)...), r); err != nil {
-			return err
-		}
-		binary.LittleEndian.PutUint32(b, uint32(len(b)-liveRowHead))
-		crc := crc32.Update(w.seed, castagnoli, b[:4])
-		binary.LittleEndian.PutUint32(b[4:], crc32.Update(crc, castagnoli, b[liveRowHead:]))
-		if err := w.out.write(b); err != nil {
-			return err
-		}
-		w.live++
-		w.liveBytes += int64(len(b))
-	}
-	return nil
+	return rows
 }
 
 func sortByKey(rows []ledger.Row) {
@@ -366,10 +486,18 @@ func loadSnapshot(f durable.File, name string, log frame.Log) (*state, place, er
 	}
 	st := newState()
 	st.stamp, st.closed = h.stamp, h.closed
+	for _, m := range h.marks {
+		if m.retired {
+			st.retired[m.mark] = true
+		}
+	}
 	if at, err := loadLiveRows(st, tail[:h.liveBytes], h); err != nil {
 		return corrupt(h.liveAt()+at, err.Error())
 	}
-	st.done = &doneTable{file: f, name: name, seed: h.seed(), rows: h.done, at: snapHeaderSize, index: slices.Clone(index)}
+	st.done = &doneTable{
+		file: f, name: name, seed: h.seed(), layout: h.layout(), marks: h.marks, rows: h.done,
+		at: snapHeaderSize, index: slices.Clone(index),
+	}
 	return st, h.at, nil
 }
 

@@ -76,7 +76,7 @@ func (s *shard) stat(st *Stat) error {
 	}
 	st.Leased += s.state.counts[ledger.Leased]
 	st.Staged += s.state.counts[ledger.Staged]
-	st.Done += s.state.counts[ledger.Done] + s.state.done.len()
+	st.Done += s.state.counts[ledger.Done] + s.state.tabled()
 	st.Bytes += s.state.bytes()
 	st.Segments += int(s.log.hdr.Segment-s.state.from) + 1
 	st.LSN = max(st.LSN, s.log.next.LSN-1)
@@ -214,6 +214,8 @@ func (c *cursor) page(s *state, limit int) ([]ledger.Row, error) {
 	for len(rows) < limit {
 		fromTable := len(old) > 0 && (len(c.keys) == 0 || compareKeys(old[0].Key, c.keys[0]) <= 0)
 		switch {
+		case fromTable && s.retired[old[0].Trust]:
+			c.after, old = old[0].Key, old[1:]
 		case fromTable:
 			if len(c.keys) > 0 && old[0].Key == c.keys[0] {
 				c.keys = c.keys[1:] // it has moved there
@@ -247,19 +249,19 @@ func (t *doneTable) after(key fencepost.DeliveryKey, limit int) ([]ledger.Row, e
 	}
 	// The block before the first whose first key is above key may hold
 	// later keys too.
-	first := sort.Search(blocksFor(t.rows), func(i int) bool {
+	first := sort.Search(t.blocks(), func(i int) bool {
 		return bytes.Compare(t.prefix(i), key[:indexKeyBytes]) >= 0
 	}) - 1
-	for block := max(first, 0); block < blocksFor(t.rows) && len(rows) < limit; block++ {
+	for block := max(first, 0); block < t.blocks() && len(rows) < limit; block++ {
 		raw, err := t.block(block)
 		if err != nil {
 			return nil, err
 		}
-		for ; len(raw) > 0; raw = raw[doneRowSize:] {
+		for size := t.layout.rowSize; len(raw) > 0; raw = raw[size:] {
 			if bytes.Compare(raw[:len(key)], key[:]) <= 0 {
 				continue
 			}
-			r, err := t.decode(block, raw[:doneRowSize])
+			r, err := t.decode(block, raw[:size])
 			if err != nil {
 				return nil, err
 			}

@@ -22,14 +22,18 @@ type state struct {
 
 	stamp  stamp
 	closed time.Time // see [ledger.Moment]
-	ticked bool      // the last frame is a tick, or there is none
+	// retired are the marks of trust sets whose rows were retired. Rows in
+	// done that bear one are there no more; hidden is how many those are.
+	retired map[ledger.TrustMark]bool
+	hidden  int
+	ticked  bool // the last frame is a tick, or there is none
 
 	counts  [ledger.Done + 1]int // by state, of rows alone
 	charged int64                // see charge, of rows alone
 }
 
 func newState() *state {
-	return &state{rows: map[fencepost.DeliveryKey]ledger.Row{}, ticked: true}
+	return &state{rows: map[fencepost.DeliveryKey]ledger.Row{}, retired: map[ledger.TrustMark]bool{}, ticked: true}
 }
 
 // reserve is what a leased row may yet grow to.
@@ -57,7 +61,11 @@ func (s *state) row(key fencepost.DeliveryKey) (ledger.Row, error) {
 	if s.done == nil {
 		return ledger.Row{}, nil
 	}
-	return s.done.lookup(key)
+	r, err := s.done.lookup(key)
+	if s.retired[r.Trust] {
+		return ledger.Row{}, err
+	}
+	return r, err
 }
 
 // put stores next for key, where prev was. A row that leaves the table of
@@ -77,15 +85,25 @@ func (s *state) put(key fencepost.DeliveryKey, prev, next ledger.Row) {
 }
 
 // count is the number of rows.
-func (s *state) count() int { return len(s.rows) + s.done.len() }
+func (s *state) count() int { return len(s.rows) + s.tabled() }
+
+// tabled is the number of rows in done.
+func (s *state) tabled() int { return s.done.len() - s.hidden }
 
 // bytes is what all rows are charged with.
-func (s *state) bytes() int64 { return s.charged + int64(s.done.len())*doneRowSize }
+func (s *state) bytes() int64 { return s.charged + int64(s.tabled())*doneRowSize }
 
 // apply replays a record that stands at lsn. It holds the record to the
 // edges of DESIGN §5: what the log says must be what operations do.
 func (s *state) apply(r record, lsn uint64) error {
-	if r.frameType() == frameTick {
+	switch r.frameType() {
+	case frameTick:
+		s.store(r, ledger.Row{})
+		return nil
+	case frameRetire:
+		if err := s.checkRetire(r.mark); err != nil {
+			return err
+		}
 		s.store(r, ledger.Row{})
 		return nil
 	}
@@ -114,7 +132,11 @@ func (s *state) apply(r record, lsn uint64) error {
 // store makes a record that is known to be right part of the state.
 func (s *state) store(r record, prev ledger.Row) {
 	s.stamp, s.ticked = r.stamp, r.frameType() == frameTick
-	if s.ticked {
+	switch r.frameType() {
+	case frameTick:
+		return
+	case frameRetire:
+		s.retire(r.mark)
 		return
 	}
 	s.put(r.key, prev, r.row)

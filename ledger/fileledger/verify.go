@@ -131,7 +131,7 @@ func (s *shard) verify(r *ShardReport) error {
 		return err
 	}
 	r.Leased, r.Staged = s.state.counts[ledger.Leased], s.state.counts[ledger.Staged]
-	r.Done = s.state.counts[ledger.Done] + s.state.done.len()
+	r.Done = s.state.counts[ledger.Done] + s.state.tabled()
 	r.LSN, r.Snapshot = s.log.pos.LSN-1, s.state.snapshot
 	r.Segments = int(s.log.hdr.Segment-s.state.from) + 1
 	if s.torn {
@@ -146,7 +146,7 @@ func (s *shard) verifyDone() error {
 	var last fencepost.DeliveryKey
 	n := 0
 	return s.state.done.each(func(r ledger.Row) error {
-		block := n / rowsPerBlock
+		block := n / s.state.done.layout.perBlock
 		n++
 		_, twice := s.state.rows[r.Key]
 		if bytes.Compare(r.Key[:], last[:]) <= 0 || twice || s.owner(r.Key) != s.number {
