@@ -118,6 +118,15 @@ type Publisher interface {
 	Create(ctx context.Context, document []byte) (Published, error)
 }
 
+// A Retracter is a [Publisher] whose result is more than one write, so that a
+// part of it can be shown alone.
+type Retracter interface {
+	// Retract takes back what is shown of a document that is not to be shown
+	// any more, as far as it could count for something else. Doing it again
+	// does nothing.
+	Retract(ctx context.Context, document []byte) error
+}
+
 // A Lane is one provider's side of one gate.
 type Lane interface {
 	Admitter

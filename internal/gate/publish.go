@@ -166,13 +166,24 @@ func (p *publication) show(ctx context.Context) (outcome fencepost.Reason, err e
 		// The provider took it, and nothing may be written again.
 		return "", errorf("look up", fencepost.ReasonPublishConflict, "what was published is not shown any more")
 	}
-	if moved, err := moved(); err != nil || moved {
-		return fencepost.ReasonSuperseded, err
+	switch moved, err := moved(); {
+	case err != nil:
+		return "", err
+	case moved:
+		return fencepost.ReasonSuperseded, p.retract(ctx)
 	}
 	if lookErr != nil {
 		return p.hidden(lookErr)
 	}
 	return p.create(ctx)
+}
+
+// retract takes back what an attempt before this one may have shown in part.
+func (p *publication) retract(ctx context.Context) error {
+	if r, ok := p.gate.Lane.(Retracter); ok && !p.note.Sent.IsZero() {
+		return r.Retract(ctx, p.document)
+	}
+	return nil
 }
 
 // lookUp asks whether the document is shown. After a write whose outcome is

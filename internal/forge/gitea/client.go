@@ -142,6 +142,9 @@ func New(c Config) (*Client, error) {
 	}, nil
 }
 
+// API returns the base URL of the instance's API, without a slash at its end.
+func (c *Client) API() string { return c.base }
+
 // Close closes the connections that no request uses.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

@@ -1,0 +1,257 @@
+package gitea
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/gate"
+)
+
+// A review as the server lists it.
+type review struct {
+	ID   int64 `json:"id"`
+	User *struct {
+		ID    int64  `json:"id"`
+		Login string `json:"login"`
+	} `json:"user"`
+	State     string `json:"state"`
+	Body      string `json:"body"`
+	CommitID  string `json:"commit_id"`
+	Official  bool   `json:"official"`
+	Dismissed bool   `json:"dismissed"`
+}
+
+// by reports whether a user made it.
+func (r review) by(id int64) bool { return r.User != nil && r.User.ID == id }
+
+// evaluation is the id that the last line of the body names, which we wrote;
+// what stands above it is the program's and can't stand for it. "": none.
+func (r review) evaluation() string {
+	body := strings.TrimRight(r.Body, "\r\n ")
+	last := body[strings.LastIndexByte(body, '\n')+1:]
+	rest, ok := strings.CutPrefix(last, originBegins)
+	id, _, closed := strings.Cut(rest, "`")
+	if !ok || !closed {
+		return ""
+	}
+	return id
+}
+
+// takesBack reports whether the review is one that takes an approval back.
+func (r review) takesBack() bool { return strings.HasPrefix(r.Body, takenBackText) }
+
+// A status as the server lists it: what is sent as "state" is listed as
+// "status". contracts/gitea.md, trap 23
+type status struct {
+	ID          int64  `json:"id"`
+	State       string `json:"status"`
+	Context     string `json:"context"`
+	Description string `json:"description"`
+	Creator     *struct {
+		ID int64 `json:"id"`
+	} `json:"creator"`
+}
+
+func (s status) by(id int64) bool { return s.Creator != nil && s.Creator.ID == id }
+
+// evaluation is the id at the end of the description; "": none.
+func (s status) evaluation() string {
+	_, id, ok := cutLast(s.Description, between)
+	if !ok {
+		return ""
+	}
+	return id
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// pageSize is the most that the servers give by default.
+const pageSize = 50
+
+// pages reads a list to its end: until a page is empty, or all that the server
+// counts were seen.
+func pages[T any](ctx context.Context, l *Lane, op, path string, query url.Values, each func(T)) error {
+	seen := 0
+	if query == nil {
+		query = url.Values{}
+	}
+	query.Set("limit", strconv.Itoa(pageSize))
+	for page := 1; page <= l.config.MaxPages; page++ {
+		query.Set("page", strconv.Itoa(page))
+		a, err := l.config.Reviews.Get(ctx, op, path+"?"+query.Encode(), "")
+		if err != nil {
+			return err
+		}
+		if a.Status == http.StatusNotFound {
+			return gitea.Fail(op, fencepost.ReasonProvider, errors.New("the list is not there"))
+		}
+		var items []T
+		if err := gitea.Decode(op, a.Body, &items); err != nil {
+			return err
+		}
+		for _, item := range items {
+			each(item)
+		}
+		// The server may give fewer than were asked for, so that a short page
+		// is the last one only where it says how many there are.
+		seen += len(items)
+		if len(items) == 0 || a.Total >= 0 && seen >= a.Total {
+			return nil
+		}
+	}
+	return gitea.Fail(op, fencepost.ReasonProvider, errTooManyPages)
+}
+
+var errTooManyPages = errors.New("the list has more pages than are read")
+
+func reviewsOf(name string, number int64) string {
+	return "/repos/" + name + "/pulls/" + strconv.FormatInt(number, 10) + "/reviews"
+}
+
+// foreignStatuses lists statuses of our context on a commit that somebody else
+// made: anybody with write access can, and the newest one counts.
+func (l *Lane) foreignStatuses(ctx context.Context, name string, id fencepost.CommitID) ([]string, error) {
+	var found []string
+	err := pages(ctx, l, "list statuses", "/repos/"+name+"/commits/"+id.String()+"/statuses", nil, func(s status) {
+		if strings.EqualFold(s.Context, l.config.Check) && !s.by(l.config.Reviewer.ID) {
+			found = append(found, "status "+strconv.FormatInt(s.ID, 10))
+		}
+	})
+	slices.Sort(found)
+	return found, err
+}
+
+// foreignReviews lists approvals that count, bear our reviewer's name, and were
+// made by no evaluation: by a person who is logged in as the reviewer. Trap 20
+func (l *Lane) foreignReviews(ctx context.Context, name string, s gate.Subject) ([]string, error) {
+	var found []string
+	err := pages(ctx, l, "list reviews", reviewsOf(name, s.Number), nil, func(r review) {
+		if r.by(l.config.Reviewer.ID) && r.State == approved && r.Official && !r.Dismissed && r.evaluation() == "" {
+			found = append(found, "review "+strconv.FormatInt(r.ID, 10))
+		}
+	})
+	slices.Sort(found)
+	return found, err
+}
+
+// A shownResult is what the server shows of one document.
+type shownResult struct {
+	review *review
+	status *status
+	// overtaken is set when the approval was taken back, or a later evaluation
+	// has reviewed the same request since.
+	overtaken bool
+}
+
+// whole reports whether nothing is missing.
+func (s shownResult) whole() bool { return s.review != nil && s.status != nil }
+
+func (s shownResult) published() gate.Published {
+	return gate.Published{ID: fmt.Sprintf("review %d, status %d", s.review.ID, s.status.ID)}
+}
+
+// show looks up what the server shows of a document: of all reviews and
+// statuses that the reviewer made, those that name the evaluation. What differs
+// from the document, or is there twice, is a conflict. Trap 21
+func (l *Lane) show(ctx context.Context, name string, d document, head fencepost.CommitID) (shownResult, error) {
+	const op = "find review and status"
+	var reviews []review
+	var statuses []status
+	newest := int64(0)
+	err := pages(ctx, l, op, reviewsOf(name, d.Number), nil, func(r review) {
+		if r.by(d.Reviewer.ID) && (r.State == approved || r.State == rejected) {
+			if r.evaluation() == d.Evaluation {
+				reviews = append(reviews, r)
+			}
+			newest = max(newest, r.ID)
+		}
+	})
+	if err == nil {
+		err = pages(ctx, l, op, "/repos/"+name+"/commits/"+head.String()+"/statuses", nil, func(s status) {
+			if s.by(d.Reviewer.ID) && s.Context == d.Check && s.evaluation() == d.Evaluation {
+				statuses = append(statuses, s)
+			}
+		})
+	}
+	if err != nil {
+		return shownResult{}, err
+	}
+	var found shownResult
+	if slices.ContainsFunc(reviews, review.takesBack) {
+		found.overtaken = true
+		reviews = slices.DeleteFunc(reviews, review.takesBack)
+	}
+	switch {
+	case len(reviews) > 1:
+		return shownResult{}, conflict(op, fmt.Sprintf("%d reviews name this evaluation", len(reviews)))
+	case len(statuses) > 1:
+		return shownResult{}, conflict(op, fmt.Sprintf("%d statuses name this evaluation", len(statuses)))
+	}
+	if len(reviews) == 1 {
+		found.review = &reviews[0]
+		if field := d.differs(reviews[0]); field != "" {
+			return shownResult{}, conflict(op, "the review's "+field+" is not what was staged")
+		}
+		found.overtaken = found.overtaken || newest > reviews[0].ID
+	}
+	if len(statuses) == 1 {
+		found.status = &statuses[0]
+		if field := d.statusDiffers(statuses[0]); field != "" {
+			return shownResult{}, conflict(op, "the status's "+field+" is not what was staged")
+		}
+	}
+	return found, nil
+}
+
+// differs names the first thing in which a review is not what d stands for, or
+// "".
+func (d document) differs(r review) string {
+	switch {
+	case r.ID <= 0:
+		return "id"
+	case !r.by(d.Reviewer.ID):
+		return "user"
+	case r.State != d.review():
+		return "state"
+	case r.CommitID != d.HeadSHA:
+		return "commit"
+	case strings.TrimSpace(r.Body) != strings.TrimSpace(d.Shown):
+		return "body"
+	}
+	return ""
+}
+
+// statusDiffers is the same for a status.
+func (d document) statusDiffers(s status) string {
+	switch {
+	case s.ID <= 0:
+		return "id"
+	case !s.by(d.Reviewer.ID):
+		return "creator"
+	case s.Context != d.Check:
+		return "context"
+	case s.State != d.status():
+		return "state"
+	case s.Description != d.description():
+		return "description"
+	}
+	return ""
+}
+
+func conflict(op, text string) error {
+	return gitea.Fail(op, fencepost.ReasonPublishConflict, errors.New(text))
+}
