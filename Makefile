@@ -3,6 +3,7 @@ SHELL := /bin/bash
 GO ?= go
 FUZZTIME ?= 10s
 SOAKTIME ?= 30m
+CUTS ?= 500
 MODELSIZE ?= ci
 BIN := bin/fencepost
 LDFLAGS := -s -w
@@ -62,6 +63,10 @@ model: ## check the model of the ledger exhaustively, and that its mutants are f
 .PHONY: soak
 soak: build ## kill -9 a serving controller under load, at most SOAKTIME (default 30m)
 	@scripts/soak $(SOAKTIME)
+
+.PHONY: cuts
+cuts: ## cut the power of ext4, XFS and btrfs under writing processes, CUTS times each (default 500; root)
+	FENCEPOST_CUTS=$(CUTS) $(GO) test ./internal/powercut -count 1 -v -timeout 3h
 
 .PHONY: bench
 bench: build ## the figures of docs/benchmarks.md, in pairs, in one run

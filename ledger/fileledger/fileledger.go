@@ -25,6 +25,7 @@ type Ledger struct {
 	cfg   Config
 	super superblock
 	root  *durable.Root
+	held  durable.File // see [hold]
 	slots *slots
 
 	shards     []*shard
@@ -48,7 +49,8 @@ var _ fencepost.Ledger = (*Ledger)(nil)
 // Close alone: ctx is for opening.
 //
 // Its errors match [ErrConfig], [ErrParameters], [ErrVersion], [ErrCorrupt],
-// [ErrNoSlot], [durable.ErrPoisoned] (with [fencepost.ReasonPoisoned]) or
+// [ErrForeign], [ErrMissing], [ErrPermission], [ErrLocks], [ledger.ErrMoved],
+// [ledger.ErrIncoming], [ledger.ErrInUse], [ErrNoSlot], [durable.ErrPoisoned] (with [fencepost.ReasonPoisoned]) or
 // [durable.ErrUnsuitable].
 func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	cfg, err := cfg.withDefaults()
@@ -65,6 +67,16 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	return openIn(ctx, cfg, durable.OS(parent), name)
 }
 
+// OpenOn is [Open] with cfg.Dir a name in fsys, for the tests of this module:
+// on a disk that fails, forgets, or says that it syncs.
+func OpenOn(ctx context.Context, fsys durable.FS, cfg Config) (*Ledger, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return openIn(ctx, cfg, fsys, cfg.Dir)
+}
+
 // openIn opens the ledger in the directory name of fsys. cfg has its
 // defaults.
 func openIn(ctx context.Context, cfg Config, fsys durable.FS, name string) (*Ledger, error) {
@@ -74,11 +86,22 @@ func openIn(ctx context.Context, cfg Config, fsys durable.FS, name string) (*Led
 	if err := initRoot(ctx, cfg, fsys, name); err != nil {
 		return nil, openError(err)
 	}
-	root, err := durable.OpenRoot(durable.Sub(fsys, name))
+	dir := durable.Sub(fsys, name)
+	super, err := inspect(dir)
+	if err == nil {
+		err = super.check(cfg)
+	}
+	if err == nil {
+		super, err = upgrade(ctx, dir, super)
+	}
 	if err != nil {
 		return nil, openError(err)
 	}
-	l := &Ledger{cfg: cfg, root: root, compacting: make(chan struct{}, 1), closing: make(chan struct{})}
+	root, err := durable.OpenRoot(dir)
+	if err != nil {
+		return nil, openError(permission(durable.HealthName, err))
+	}
+	l := &Ledger{cfg: cfg, super: super, root: root, compacting: make(chan struct{}, 1), closing: make(chan struct{})}
 	if err := l.open(); err != nil {
 		return nil, openError(errors.Join(err, l.closeFiles()))
 	}
@@ -98,6 +121,9 @@ func initRoot(ctx context.Context, cfg Config, fsys durable.FS, name string) (er
 	if _, err := fsys.Stat(name); !isNotExist(err) {
 		return err
 	}
+	if err := notIncoming(fsys, name); err != nil {
+		return err
+	}
 	lock, err := fsys.OpenFile(name+".init", os.O_RDWR|os.O_CREATE, durable.FilePerm)
 	if err != nil {
 		return err
@@ -109,16 +135,20 @@ func initRoot(ctx context.Context, cfg Config, fsys durable.FS, name string) (er
 	if _, err := fsys.Stat(name); !isNotExist(err) {
 		return err // another process was faster
 	}
+	if err := notIncoming(fsys, name); err != nil {
+		return err
+	}
 	var uuid [16]byte
 	if _, err := io.ReadFull(cfg.Random, uuid[:]); err != nil {
 		return fmt.Errorf("draw a uuid: %w", err)
 	}
 	super := cfg.superblock(uuid)
-	return durable.InitDir(fsys, name, func(dir durable.FS) error { return build(cfg, super, dir) })
+	return durable.InitDir(fsys, name, func(dir durable.FS) error { return build(cfg, super, dir, 1) })
 }
 
-// build puts a new ledger's files into an empty directory.
-func build(cfg Config, super superblock, dir durable.FS) error {
+// build puts a new ledger's files into an empty directory. Its logs begin with
+// the LSN first.
+func build(cfg Config, super superblock, dir durable.FS, first uint64) error {
 	if err := durable.WriteFile(dir, formatName, super.encode()); err != nil {
 		return err
 	}
@@ -128,14 +158,14 @@ func build(cfg Config, super superblock, dir durable.FS) error {
 		}
 	}
 	for n := range super.shards {
-		if err := buildShard(cfg, frame.Log{UUID: super.uuid, Shard: uint32(n)}, dir); err != nil {
+		if err := buildShard(cfg, frame.Log{UUID: super.uuid, Shard: uint32(n)}, dir, first); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func buildShard(cfg Config, id frame.Log, dir durable.FS) error {
+func buildShard(cfg Config, id frame.Log, dir durable.FS, first uint64) error {
 	n := int(id.Shard)
 	if err := dir.Mkdir(shardDir(n), durable.DirPerm); err != nil {
 		return err
@@ -148,7 +178,7 @@ func buildShard(cfg Config, id frame.Log, dir durable.FS) error {
 	if err != nil {
 		return err
 	}
-	hdr := frame.Header{Log: id, Segment: 1, First: 1}
+	hdr := frame.Header{Log: id, Segment: 1, First: first}
 	if err := errors.Join(frame.Install(sub, f, spareName, segName(1), hdr), f.Close()); err != nil {
 		return err
 	}
@@ -173,23 +203,17 @@ func shardDir(n int) string       { return fmt.Sprintf("shard-%02d", n) }
 func appendLockName(n int) string { return fmt.Sprintf("%s/a%02d", lockDir, n) }
 func syncLockName(n int) string   { return fmt.Sprintf("%s/s%02d", lockDir, n) }
 
-// open reads the superblock and opens what stays open.
-func (l *Ledger) open() error {
-	b, err := durable.ReadFile(l.root, formatName, superSize)
-	if errors.Is(err, durable.ErrTooLarge) {
-		return &CorruptError{File: formatName, Offset: superSize, Why: "longer than a superblock"}
-	}
-	if err != nil {
+// open opens what stays open.
+func (l *Ledger) open() (err error) {
+	if l.held, err = hold(l.root, durable.Shared); err != nil {
 		return err
 	}
-	if l.super, err = decodeSuperblock(b); err != nil {
-		return err
-	}
-	if err := l.super.check(l.cfg); err != nil {
+	// It may have been moved, or upgraded, before this process had the lock.
+	if l.super, err = inspect(l.root); err != nil {
 		return err
 	}
 	if l.slots, err = takeSlot(l.root); err != nil {
-		return err
+		return permission(slotDir, err)
 	}
 	for n := range l.super.shards {
 		s, err := l.openShard(n)
@@ -251,6 +275,9 @@ func (l *Ledger) closeFiles() error {
 	}
 	if l.slots != nil {
 		errs = append(errs, l.slots.close())
+	}
+	if l.held != nil {
+		errs = append(errs, l.held.Close())
 	}
 	return errors.Join(append(errs, l.root.Close())...)
 }
