@@ -32,7 +32,7 @@ func (e *quietError) Unwrap() []error { return []error{e.kind, e.err} }
 // comes back as it is.
 func wireError(err error) error {
 	switch {
-	case err == nil, isBudget(err), errors.Is(err, errHost), errors.Is(err, ErrAddress), errors.Is(err, ErrTLS):
+	case err == nil, isBudget(err), errors.Is(err, errHost), errors.Is(err, ErrAddress), errors.Is(err, ErrTLS), errors.Is(err, ErrConnection):
 		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		// An end of the connection is never one of what was asked for.
@@ -54,7 +54,7 @@ func tlsError(err error) error {
 		name      x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		record    tls.RecordHeaderError
-		alert     tls.AlertError
+		op        *net.OpError
 		netErr    net.Error
 	)
 	text := "handshake failed"
@@ -69,7 +69,7 @@ func tlsError(err error) error {
 		text = "certificate not valid"
 	case errors.As(err, &record):
 		text = "server does not speak TLS"
-	case errors.As(err, &alert):
+	case errors.As(err, &op) && op.Op == "remote error":
 		text = "handshake refused by the server"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: closed during the handshake: %w", ErrConnection, io.ErrUnexpectedEOF)

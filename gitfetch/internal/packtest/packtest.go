@@ -100,6 +100,21 @@ func Deflate(p []byte) []byte {
 	return buf.Bytes()
 }
 
+// Flushed returns one zlib stream of all parts, cut after each of them, and
+// without its end: the last block and the checksum.
+func Flushed(parts ...[]byte) [][]byte {
+	var buf bytes.Buffer
+	w := zlib.NewWriter(&buf)
+	var out [][]byte
+	for _, p := range parts {
+		_, _ = w.Write(p)
+		_ = w.Flush()
+		out = append(out, bytes.Clone(buf.Bytes()))
+		buf.Reset()
+	}
+	return out
+}
+
 // Header returns an entry's header.
 func Header(typ uint8, size int64) []byte {
 	c := typ<<4 | byte(size&15)
