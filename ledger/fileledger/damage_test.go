@@ -300,8 +300,8 @@ func TestOpenRefusesAnotherVersion(t *testing.T) {
 	if err := durable.WriteFile(fsys, testName+"/"+formatName, b); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openIn(t.Context(), s.p.cfg, fsys, testName); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 2") {
-		t.Fatalf("error = %v, want ErrVersion that names version 2", err)
+	if _, err := openIn(t.Context(), s.p.cfg, fsys, testName); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 3") {
+		t.Fatalf("error = %v, want ErrVersion that names version 3", err)
 	}
 }
 

@@ -67,7 +67,7 @@ const (
 	// The superblock is one sector, written once:
 	//
 	//	  0  8  magic "fpledger"
-	//	  8  4  version, 1
+	//	  8  4  version, 2
 	//	 12  4  shards
 	//	 16 16  uuid
 	//	 32  8  lease, ns
@@ -78,11 +78,12 @@ const (
 	//	508  4  CRC-32C of bytes 0 to 507
 	superSize    = 512
 	superMagic   = "fpledger"
-	superVersion = 1
+	superVersion = 2
 )
 
 // superblock is what a root was made with.
 type superblock struct {
+	version  uint32
 	uuid     [16]byte
 	shards   int
 	lease    time.Duration
@@ -91,14 +92,14 @@ type superblock struct {
 }
 
 func (c Config) superblock(uuid [16]byte) superblock {
-	return superblock{uuid: uuid, shards: c.Shards, lease: c.Lease, capacity: c.Capacity, window: c.Window}
+	return superblock{version: superVersion, uuid: uuid, shards: c.Shards, lease: c.Lease, capacity: c.Capacity, window: c.Window}
 }
 
 func (s superblock) encode() []byte {
 	b := make([]byte, superSize)
 	le := binary.LittleEndian
 	copy(b, superMagic)
-	le.PutUint32(b[8:], superVersion)
+	le.PutUint32(b[8:], s.version)
 	le.PutUint32(b[12:], uint32(s.shards))
 	copy(b[16:], s.uuid[:])
 	le.PutUint64(b[32:], uint64(s.lease))
@@ -122,11 +123,13 @@ func decodeSuperblock(b []byte) (superblock, error) {
 	if crc32.Checksum(b[:superSize-4], castagnoli) != le.Uint32(b[superSize-4:]) {
 		return corrupt("checksum")
 	}
-	if v := le.Uint32(b[8:]); v != superVersion {
-		return superblock{}, fmt.Errorf("%w: version %d, this program knows %d", ErrVersion, v, superVersion)
+	version := le.Uint32(b[8:])
+	if version < 1 || version > superVersion {
+		return superblock{}, fmt.Errorf("%w: %s is of version %d, this program knows %d; run the program that made it", ErrVersion, formatName, version, superVersion)
 	}
 	s := superblock{
-		uuid: [16]byte(b[16:32]), shards: int(le.Uint32(b[12:])),
+		version: version,
+		uuid:    [16]byte(b[16:32]), shards: int(le.Uint32(b[12:])),
 		lease: time.Duration(le.Uint64(b[32:])), capacity: int(le.Uint64(b[40:])),
 		window: fencepost.ReplayWindow{
 			MaxSignedAge: time.Duration(le.Uint64(b[48:])), MaxQueueAge: time.Duration(le.Uint64(b[56:])),

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"sort"
+	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/ledger"
@@ -144,7 +144,7 @@ const rowsPage = 1024
 func (l *Ledger) Rows(ctx context.Context) iter.Seq2[ledger.Row, error] {
 	return func(yield func(ledger.Row, error) bool) {
 		for n := range l.shards {
-			err := l.shardRows(ctx, n, func(r ledger.Row) bool { return yield(r, nil) })
+			err := l.shardRows(ctx, n, func(r ledger.Row, _ time.Duration) bool { return yield(r, nil) })
 			if errors.Is(err, errStopped) {
 				return
 			}
@@ -162,22 +162,22 @@ func (l *Ledger) Rows(ctx context.Context) iter.Seq2[ledger.Row, error] {
 // errStopped: whoever iterates has had enough.
 var errStopped = errors.New("stopped")
 
-func (l *Ledger) shardRows(ctx context.Context, n int, yield func(ledger.Row) bool) error {
-	var c cursor
+// shardRows goes through the rows of a shard, each with the shard's running
+// time when it was read.
+func (l *Ledger) shardRows(ctx context.Context, n int, yield func(ledger.Row, time.Duration) bool) error {
+	var c *cursor
 	start := func(_ context.Context, s *shard) error {
-		c.keys = make([]fencepost.DeliveryKey, 0, len(s.state.rows))
-		for key := range s.state.rows {
-			c.keys = append(c.keys, key)
-		}
+		c = startCursor(s.state)
 		return nil
 	}
 	if err := l.enqueue(ctx, n, &op{do: start}); err != nil {
 		return err
 	}
-	slices.SortFunc(c.keys, compareKeys)
 	for !c.end {
 		var page []ledger.Row
+		var running time.Duration
 		o := &op{do: func(_ context.Context, s *shard) (err error) {
+			running = s.state.stamp.running
 			page, err = c.page(s.state, rowsPage)
 			return err
 		}}
@@ -185,7 +185,7 @@ func (l *Ledger) shardRows(ctx context.Context, n int, yield func(ledger.Row) bo
 			return err
 		}
 		for _, r := range page {
-			if !yield(r) {
+			if !yield(r, running) {
 				return errStopped
 			}
 		}

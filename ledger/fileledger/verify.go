@@ -10,7 +10,6 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/durable"
-	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/ledger"
 )
 
@@ -96,19 +95,8 @@ func verifyIn(ctx context.Context, fsys durable.FS) (Report, error) {
 
 // verifyShard reads one shard under its append lock.
 func verifyShard(ctx context.Context, fsys durable.FS, super superblock, n int) (_ ShardReport, err error) {
-	// Nobody asks this shard what it may know, so its glance is of no size.
-	s := &shard{led: &Ledger{super: super}, number: n, glance: newGlance(0)}
-	s.log = log{
-		dir: durable.Sub(fsys, shardDir(n)), name: shardDir(n),
-		id: frame.Log{UUID: super.uuid, Shard: uint32(n)}, flag: os.O_RDONLY,
-	}
-	s.log.head.seed = logSeed(s.log.id)
-	defer func() {
-		err = errors.Join(err, s.log.close())
-		if s.state != nil {
-			err = errors.Join(err, s.state.done.close())
-		}
-	}()
+	s := stillShard(fsys, super, n)
+	defer func() { err = errors.Join(err, s.closeStill()) }()
 	s.log.appendLock = lockFile{fsys: fsys, name: appendLockName(n), flag: os.O_RDONLY}
 	if s.log.head.file, err = fsys.OpenFile(shardDir(n)+"/"+headName, os.O_RDONLY, 0); err != nil {
 		return ShardReport{}, err
