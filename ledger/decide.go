@@ -238,7 +238,7 @@ func claimNew(d fencepost.AcceptedDelivery, at Moment, fresh Fresh) (Row, fencep
 		State: Leased, Key: d.Key(), Binding: d.Binding(),
 		Evaluation: fresh.Evaluation, Trust: MarkOf(d.TrustSet()), Fence: fresh.Fence, Attempts: 1,
 		Since: wholeSecond(at.Wall), Lifetime: d.Lifetime(), Execution: newTerm(at, fresh),
-	}, at)
+	}, d, at)
 	return row, fencepost.Acquired{Lease: grant(row, row.Execution, at), Attempt: 1}
 }
 
@@ -318,16 +318,21 @@ func extend(row Row, d fencepost.AcceptedDelivery, at Moment) Row {
 		return row
 	}
 	row.Lifetime = next
-	return setRunningEnd(row, at)
+	return setRunningEnd(row, d, at)
 }
 
-func setRunningEnd(row Row, at Moment) Row {
+// setRunningEnd dates the end on the running clock. What is left of the
+// lifetime by the wall clock may be too little, if that has jumped ahead: so
+// it is as long as a delivery's life can be from its signed time on, and then
+// both clocks would have to be wrong for the row to go early (invariant 18).
+func setRunningEnd(row Row, d fencepost.AcceptedDelivery, at Moment) Row {
 	end, bounded := row.Lifetime.End()
 	if !bounded {
 		row.RunningEnd = 0
 		return row
 	}
-	row.RunningEnd = max(row.RunningEnd, at.Running+max(0, end.Sub(at.Wall)))
+	w := d.Window()
+	row.RunningEnd = max(row.RunningEnd, at.Running+max(w.MaxSignedAge+w.MaxQueueAge, end.Sub(at.Wall)))
 	return row
 }
 

@@ -257,6 +257,13 @@ func mutants() map[string]hooks {
 			}
 			return next, a
 		}),
+		"running end dated by the wall clock alone": decide(func(r lrow, q request, at moment, f fresh) (lrow, answer) {
+			next, a := ledger.Decide(r, q, at, f)
+			if end, bounded := next.Lifetime.End(); bounded && next.Lifetime != r.Lifetime {
+				next.RunningEnd = max(r.RunningEnd, at.Running+max(0, end.Sub(at.Wall)))
+			}
+			return next, a
+		}),
 		"lease timed by the wall clock": decide(func(r lrow, q request, at moment, f fresh) (lrow, answer) {
 			at.Now.At = time.Duration(at.Wall.UnixNano())
 			return ledger.Decide(r, q, at, f)

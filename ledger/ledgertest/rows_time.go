@@ -195,6 +195,12 @@ func lifetimeRows() []row {
 			w.h.StepWall(-w.life() - time.Hour)
 			want[fencepost.Completed](w, "Claim", w.claim(d))
 		}},
+		lateClaimRow("first-claim", func(w *world, d fencepost.AcceptedDelivery) fencepost.AcceptedDelivery { return d }),
+		lateClaimRow("repeat", func(w *world, d fencepost.AcceptedDelivery) fencepost.AcceptedDelivery {
+			w.acquire(d)
+			w.h.Elapse(w.life() / 2)
+			return w.bounded("a")
+		}),
 		{"clean-up/frees-capacity-and-fences-still-grow", cleanUp, func(w *world) {
 			signed := w.h.Now()
 			d := w.bounded("a")
@@ -230,6 +236,24 @@ func lifetimeRows() []row {
 			want[fencepost.Completed](w, "Claim", w.claim(early))
 		}},
 	}
+}
+
+// lateClaimRow: what dates a row's end, the first claim or a repeat, comes when
+// the wall clock has jumped ahead by half of the delivery's life. The other
+// half later the wall says that the end has passed, half a life too early: the
+// row stays, and a resend after the clock was put right is no new delivery
+// (invariants 4 and 18).
+func lateClaimRow(name string, last func(*world, fencepost.AcceptedDelivery) fencepost.AcceptedDelivery) row {
+	return row{"clean-up/the-wall-jumped-ahead-before-the-" + name + "/Completed", cleanUp | stepWall, func(w *world) {
+		d := last(w, w.bounded("a"))
+		w.h.StepWall(w.life() / 2)
+		w.claim(d)
+		w.h.Elapse(w.life()/2 + w.h.Lease + time.Second)
+		w.drain(d)
+		w.cleanUp()
+		w.h.StepWall(-w.life() / 2)
+		want[fencepost.Completed](w, "Claim", w.claim(w.bounded("a")))
+	}}
 }
 
 // repeatRow: a repeat with a later signed time durably moves the replay end
