@@ -101,7 +101,7 @@ func AppendRow(b []byte, r Row) ([]byte, error) {
 	case Leased:
 		return appendTerm(b, r.Execution), nil
 	case Staged:
-		return appendPublication(appendTerm(b, r.Publishing), r.Publication), nil
+		return AppendPublication(appendTerm(b, r.Publishing), r.Publication), nil
 	default:
 		return append(b, r.Published[:]...), nil
 	}
@@ -115,7 +115,9 @@ func appendTerm(b []byte, t Term) []byte {
 	return u64(b, t.Holder.Epoch)
 }
 
-func appendPublication(b []byte, p fencepost.Publication) []byte {
+// AppendPublication appends a valid p as it stands in a staged row: digest,
+// count, bytes.
+func AppendPublication(b []byte, p fencepost.Publication) []byte {
 	digest := p.Digest()
 	b = append(b, digest[:]...)
 	why, _ := p.None() // either why or the bytes are empty

@@ -94,11 +94,17 @@ func (d *DB) Read(ctx context.Context, op string, fn func(context.Context, *Tx) 
 }
 
 func (d *DB) run(ctx context.Context, op string, pool *sql.DB, o *sql.TxOptions, fn func(context.Context, *Tx) error) error {
+	return d.again(ctx, op, func(ctx context.Context) error { return d.once(ctx, pool, o, fn) })
+}
+
+// again does what others' changes may defeat, within the time of one
+// transaction.
+func (d *DB) again(ctx context.Context, op string, once func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.opts.Wait, errWait)
 	defer cancel()
 	var err error
 	for try := 1; ; try++ {
-		err = d.once(ctx, pool, o, fn)
+		err = once(ctx)
 		if err == nil || !errors.Is(err, ErrBusy) || errors.Is(err, ErrUnknownOutcome) || try >= d.opts.Tries || !pause(ctx, try) {
 			break
 		}

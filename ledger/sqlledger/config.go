@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/clock"
+	"github.com/fencepost/fencepost/internal/store"
 	"github.com/fencepost/fencepost/ledger"
 )
 
@@ -19,7 +20,8 @@ const (
 	DefaultCapacity = 1_000_000
 	// DefaultSQLiteParts: SQLite has one writer anyway.
 	DefaultSQLiteParts   = 1
-	DefaultPostgresParts = 8
+	DefaultPostgresParts = 32
+	DefaultMaintain      = time.Minute
 
 	MinLease, MaxLease = 5 * time.Second, 10 * time.Minute
 	MaxCapacity        = 10_000_000
@@ -38,9 +40,9 @@ var (
 	// ErrParameters: the ledger was made with other parameters;
 	// [ParameterError] names the field.
 	ErrParameters = errors.New("ledger was made with other parameters")
-	// ErrVolatile: the server answers commits before they are on stable
-	// storage.
-	ErrVolatile = errors.New("synchronous_commit is off")
+	// ErrVolatile: the server does not keep what it answers through the loss
+	// of its power; [SettingError] names the setting.
+	ErrVolatile = errors.New("the database server loses what it has answered")
 	// ErrCorrupt: a stored row is not what was written.
 	ErrCorrupt = errors.New("ledger row does not verify")
 )
@@ -62,6 +64,23 @@ func (e *ParameterError) Error() string {
 
 // Is reports whether target is [ErrParameters].
 func (e *ParameterError) Is(target error) bool { return target == ErrParameters }
+
+// A SettingError names a setting of a PostgreSQL server under which answers
+// are not durable. It matches [ErrVolatile].
+type SettingError struct {
+	// Setting is the server's name for it, Value what it is.
+	Setting, Value string
+	// Mend says what to do about it.
+	Mend string
+}
+
+// Error names the setting, its value and the mend.
+func (e *SettingError) Error() string {
+	return fmt.Sprintf("PostgreSQL runs with %s = %s: %s", e.Setting, e.Value, e.Mend)
+}
+
+// Is reports whether target is [ErrVolatile].
+func (e *SettingError) Is(target error) bool { return target == ErrVolatile }
 
 // A Config says where a ledger is and what it is made with. Lease, Capacity,
 // Window and Parts are fixed when the ledger is made, which is when it is
@@ -85,7 +104,7 @@ type Config struct {
 	// [fencepost.DefaultReplayWindow].
 	Window fencepost.ReplayWindow
 	// Parts is the number of counters, 1 to 64 and at most Capacity; zero
-	// means 1 on SQLite and 8 on PostgreSQL. Claims of one part wait for each
+	// means 1 on SQLite and 32 on PostgreSQL. Claims of one part wait for each
 	// other's commits.
 	Parts int
 	// Wait bounds one operation, with the wait for locks and connections;
@@ -94,6 +113,12 @@ type Config struct {
 	// Connections are how many there are at once; 1 to 1000, zero means 16 on
 	// PostgreSQL, and 4 readers beside the writer on SQLite.
 	Connections int
+	// Maintain is the pause between two clean-ups of [Ledger.Run]; 1 s to 1 h,
+	// zero means a minute.
+	Maintain time.Duration
+	// Volatile allows a PostgreSQL server that runs without fsync or
+	// full_page_writes, for trials and tests.
+	Volatile bool
 	// Now reads the wall clock, which judges replay ends on SQLite; on
 	// PostgreSQL it is not used. Nil means [clock.System]'s.
 	Now func() time.Time
@@ -108,11 +133,12 @@ type Config struct {
 
 // withDefaults fills in what is zero and checks the ranges. All faults are
 // reported; each matches [ErrConfig].
-func (c Config) withDefaults() (Config, error) {
+func (c Config) withDefaults(kind store.Kind) (Config, error) {
 	setDefault(&c.Lease, DefaultLease)
 	setDefault(&c.Capacity, DefaultCapacity)
 	setDefault(&c.Window, fencepost.DefaultReplayWindow)
-	if c.URL != "" {
+	setDefault(&c.Maintain, DefaultMaintain)
+	if kind == store.Postgres {
 		setDefault(&c.Parts, min(DefaultPostgresParts, c.Capacity))
 	} else {
 		setDefault(&c.Parts, DefaultSQLiteParts)
@@ -138,8 +164,8 @@ func (c Config) check() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...)))
 	}
-	if (c.Path == "") == (c.URL == "") {
-		bad("need either a path or a URL")
+	if c.Maintain < time.Second || c.Maintain > time.Hour {
+		bad("maintain must be 1s to 1h, is %v", c.Maintain)
 	}
 	if c.Lease < MinLease || c.Lease > MaxLease {
 		bad("lease must be %v to %v, is %v", MinLease, MaxLease, c.Lease)

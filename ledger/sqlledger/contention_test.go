@@ -56,7 +56,7 @@ func eachDeliveryIsAcquiredOnce(t *testing.T, fresh maker) {
 			t.Errorf("%s was acquired %d times", key, n)
 		}
 	}
-	if st, err := processes[0].Stat(t.Context()); err != nil || st.Rows != deliveries || len(count) != deliveries {
+	if st, err := processes[0].Stat(t.Context()); err != nil || st.Rows() != deliveries || len(count) != deliveries {
 		t.Errorf("%v, %v, %d acquired; want %d rows", st, err, len(count), deliveries)
 	}
 }
@@ -99,7 +99,7 @@ func capacityHoldsUnderContention(t *testing.T, fresh maker) {
 		return err
 	}))
 	st, err := processes[1].Stat(t.Context())
-	if err != nil || sum != 12 || st.Rows != 12 || rows != 12 || st.Full != 2 {
+	if err != nil || sum != 12 || st.Rows() != 12 || rows != 12 || st.Full != 2 {
 		t.Errorf("%d acquired, %d rows, %v, %v; want 12, all parts full", sum, rows, st, err)
 	}
 }
@@ -150,14 +150,14 @@ func whatWasReadMustStillBeThere(t *testing.T, fresh maker) {
 					return errors.New("tried again")
 				}
 				first = false
-				seen, err := l.read(ctx, tx, d.Key())
+				seen, err := l.read(ctx, tx.One, d.Key())
 				if err != nil {
 					return err
 				}
 				between(t, scene{f, other, d, held})
 				req := ledger.StageRequest{Delivery: d, Lease: held, Publication: publication(t, "late")}
 				next, _ := ledger.Decide(seen.row, req, l.moment(seen), ledger.Fresh{})
-				return seen.put(ctx, tx, next, own)
+				return seen.put(ctx, tx, next, own.token)
 			})
 			if (err == nil) != (name == "nothing") {
 				t.Errorf("the change was stored: %v", err == nil)
@@ -186,7 +186,7 @@ func aClaimRestsOnItsPart(t *testing.T, fresh maker) {
 			l := f.ledger()
 			f.exec(l, "update ledger_parts set last_fence = 7")
 			err := l.db.Write(t.Context(), "test", func(ctx context.Context, tx *store.Tx) error {
-				seen, err := l.read(ctx, tx, permanent(t, "a").Key())
+				seen, err := l.read(ctx, tx.One, permanent(t, "a").Key())
 				if err != nil {
 					return err
 				}

@@ -15,7 +15,7 @@ import (
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 )
 
-type writer = func(context.Context, string, func(context.Context, *store.Tx) error) error
+type performer = func(context.Context, ledger.Request, change) (ledger.Answer, error)
 
 // unknown is what a commit whose answer was lost ends in.
 func unknown() error {
@@ -24,15 +24,15 @@ func unknown() error {
 
 // losing stores, and then loses the answer; instead of storing if stored is
 // false. Then is done between the two.
-func losing(write writer, stored bool, then func()) writer {
-	return func(ctx context.Context, op string, fn func(context.Context, *store.Tx) error) error {
+func losing(perform performer, stored bool, then func()) performer {
+	return func(ctx context.Context, req ledger.Request, own change) (ledger.Answer, error) {
 		if stored {
-			if err := write(ctx, op, fn); err != nil {
-				return err
+			if _, err := perform(ctx, req, own); err != nil {
+				return ledger.Answer{}, err
 			}
 		}
 		then()
-		return unknown()
+		return ledger.Answer{}, unknown()
 	}
 }
 
@@ -41,7 +41,7 @@ func losing(write writer, stored bool, then func()) writer {
 func aLostAnswerIsReadBack(t *testing.T, fresh maker) {
 	f := fresh(t)
 	l, d := f.ledger(), f.bounded("a")
-	l.write = losing(l.write, true, func() {})
+	l.perform = losing(l.perform, true, func() {})
 	lease := acquire(t, l, d)
 	row, _, err := l.Lookup(t.Context(), d.Key())
 	if err != nil || row.Fence != lease.Fence() || row.Evaluation != lease.Evaluation() {
@@ -90,13 +90,13 @@ func aLostChangeIsUnknown(t *testing.T, fresh maker) {
 			t.Parallel()
 			f := fresh(t)
 			l, other, d := f.ledger(), f.ledger(), permanent(t, "a")
-			write := l.write
-			l.write = losing(write, c.stored, func() { c.then(t, f, other, d) })
+			perform := l.perform
+			l.perform = losing(perform, c.stored, func() { c.then(t, f, other, d) })
 			claim, err := l.Claim(t.Context(), d)
 			if claim != nil || !errors.Is(err, store.ErrUnknownOutcome) || fencepost.ReasonOf(err) != fencepost.ReasonUnavailable {
 				t.Fatalf("claim: %v, %v; want no answer, ErrUnknownOutcome", claim, err)
 			}
-			l.write = write
+			l.perform = perform
 			f.elapse(l.cfg.Lease + 1)
 			if claim, err = l.Claim(t.Context(), d); err != nil {
 				t.Errorf("a later claim: %v, %v", claim, err)
@@ -110,10 +110,11 @@ func TestAfterAFailedSyncNothingIsReadBack(t *testing.T) {
 	t.Parallel()
 	f := onSQLite(t)
 	l := f.ledger()
-	write := l.write
-	l.write = func(ctx context.Context, op string, fn func(context.Context, *store.Tx) error) error {
-		must0(t, write(ctx, op, fn))
-		return write(ctx, op, func(context.Context, *store.Tx) error {
+	perform := l.perform
+	l.perform = func(ctx context.Context, req ledger.Request, own change) (ledger.Answer, error) {
+		_, err := perform(ctx, req, own)
+		must0(t, err)
+		return ledger.Answer{}, l.db.Write(ctx, "test", func(context.Context, *store.Tx) error {
 			return &store.Fault{Class: store.ErrPoisoned, Unknown: true}
 		})
 	}
@@ -121,10 +122,10 @@ func TestAfterAFailedSyncNothingIsReadBack(t *testing.T) {
 	if !errors.Is(err, store.ErrPoisoned) || fencepost.ReasonOf(err) != fencepost.ReasonPoisoned {
 		t.Errorf("claim: %v, want poisoned", err)
 	}
-	if err := l.Health(); fencepost.ReasonOf(err) != fencepost.ReasonPoisoned {
-		t.Errorf("health: %v, want poisoned", err)
+	if h := l.Health(); h.OK() || fencepost.ReasonOf(h.Err()) != fencepost.ReasonPoisoned {
+		t.Errorf("health: %v, want poisoned", h.Err())
 	}
-	l.write = write
+	l.perform = perform
 	if _, err := l.Claim(t.Context(), permanent(t, "b")); fencepost.ReasonOf(err) != fencepost.ReasonPoisoned {
 		t.Errorf("a later claim: %v, want poisoned", err)
 	}

@@ -69,7 +69,7 @@ func (f *fixture) closeAll() {
 
 func newFixture(tb testing.TB, cfg Config) *fixture {
 	f := &fixture{tb: tb, clock: ledgertest.NewClock(), cfg: cfg}
-	f.cfg.Capacity, f.cfg.Parts, f.cfg.Connections = 64, 2, 4
+	f.cfg.Capacity, f.cfg.Parts, f.cfg.Connections, f.cfg.Volatile = 64, 2, 4, true
 	f.cfg.Now, f.cfg.Instant = f.clock.Now, f.clock.Instant
 	f.now, f.elapse, f.step = f.clock.Now, f.clock.Elapse, f.clock.StepWall
 	tb.Cleanup(f.closeAll)

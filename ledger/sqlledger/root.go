@@ -21,29 +21,46 @@ func (l *Ledger) openRoot(ctx context.Context) error {
 		return fmt.Errorf("ledger.open: draw a uuid: %w", err)
 	}
 	return l.db.Write(ctx, "ledger.open", func(ctx context.Context, tx *store.Tx) error {
-		if err := checkDurable(ctx, tx); err != nil {
-			return err
-		}
 		if err := l.makeRoot(ctx, tx, hex.EncodeToString(uuid[:])); err != nil {
 			return err
 		}
-		return l.readRoot(ctx, tx)
+		if err := l.readRoot(ctx, tx); err != nil {
+			return err
+		}
+		return l.enterCluster(ctx, tx)
 	})
 }
 
-// checkDurable refuses a server that answers a commit before it is written.
-func checkDurable(ctx context.Context, tx *store.Tx) error {
-	if tx.Kind() != store.Postgres {
+// timeline is the one that the server writes, which changes when a standby is
+// promoted and when a backup is recovered.
+const timeline = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
+
+// enterCluster makes fences go on beyond all that were ever handed out, if the
+// ledger has come to another cluster by a dump of its tables: what that one
+// handed out after the dump is not known here.
+func (l *Ledger) enterCluster(ctx context.Context, tx *store.Tx) error {
+	if l.db.Kind() != store.Postgres {
 		return nil
 	}
-	var mode string
-	if _, err := tx.One(ctx, "select current_setting('synchronous_commit')", nil, &mode); err != nil {
+	var here, before string
+	_, err := tx.One(ctx, "select c.system_identifier::text, r.cluster from pg_control_system() c, ledger_root r", nil, &here, &before)
+	if err != nil || here == before {
 		return err
 	}
-	if mode == "off" {
-		return &fencepost.Error{Op: "ledger.open", Reason: fencepost.ReasonUnavailable, Err: fmt.Errorf("%w for this user or database: turn it on", ErrVolatile)}
+	moved, err := tx.Exec(ctx, "update ledger_root set cluster = ? where cluster = ?", here, before)
+	if err != nil {
+		return err
 	}
-	return nil
+	if moved == 0 {
+		// Another process did so; it may be one on yet another cluster.
+		return defeated()
+	}
+	if before == "" {
+		_, err = tx.Exec(ctx, "update ledger_parts set timeline = "+timeline)
+	} else {
+		_, err = tx.Exec(ctx, "update ledger_parts set last_fence = ((last_fence >> 40) + 1) << 40, timeline = "+timeline)
+	}
+	return err
 }
 
 // makeRoot inserts root and parts, if there is none.

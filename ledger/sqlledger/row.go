@@ -38,15 +38,25 @@ const readSight = `select p.part, p.row_limit, p.row_count, p.last_fence, p.clos
 		coalesce(r.state, 0), coalesce(r.evaluation, ''), coalesce(r.fence, 0), coalesce(r.token, ''), r.body
 	from ledger_parts p left join ledger_rows r on r.key = ? where p.part = ?`
 
+// An asker asks the database for one row, as [store.Tx.One] does.
+type asker func(ctx context.Context, query string, args []any, dest ...any) (found bool, err error)
+
+// see reads a key's row and its part in one statement by itself.
+func (l *Ledger) see(ctx context.Context, op string, key fencepost.DeliveryKey) (sight, error) {
+	return l.read(ctx, func(ctx context.Context, query string, args []any, dest ...any) (bool, error) {
+		return l.db.Ask(ctx, op, query, args, dest...)
+	}, key)
+}
+
 // read reads a key's row and its part. Its error is the database's, or
 // matches [ErrCorrupt].
-func (l *Ledger) read(ctx context.Context, tx *store.Tx, key fencepost.DeliveryKey) (sight, error) {
+func (l *Ledger) read(ctx context.Context, ask asker, key fencepost.DeliveryKey) (sight, error) {
 	s := sight{key: key}
 	var now, state, fence int64
 	var evaluation string
 	var body []byte
 	p := &s.part
-	found, err := tx.One(ctx, readSight, []any{key.Hex(), int64(l.owner(key))},
+	found, err := ask(ctx, readSight, []any{key.Hex(), int64(l.owner(key))},
 		&p.number, &p.limit, &p.rows, &p.lastFence, &p.closed, &p.running, &p.seenBoot, &p.seen, &now,
 		&state, &evaluation, &fence, &s.token, &body)
 	if err != nil {
@@ -56,17 +66,24 @@ func (l *Ledger) read(ctx context.Context, tx *store.Tx, key fencepost.DeliveryK
 		return s, fmt.Errorf("part %d is missing: %w", l.owner(key), ErrCorrupt)
 	}
 	s.wall, s.now = l.clock(now)
+	return s, s.decode(state, evaluation, fence, body)
+}
+
+// decode is the row that was read, which must verify. Its error matches
+// [ErrCorrupt].
+func (s *sight) decode(state int64, evaluation string, fence int64, body []byte) (err error) {
 	if state == 0 {
-		return s, nil
+		return nil
 	}
 	if s.row, err = ledger.DecodeRow(body); err != nil {
-		return s, fmt.Errorf("delivery %s: %w: %w", key, ErrCorrupt, err)
+		return fmt.Errorf("delivery %s: %w: %w", s.key, ErrCorrupt, err)
 	}
 	r := s.row
-	if r.Key != key || int64(r.State) != state || r.Evaluation.String() != evaluation || int64(r.Fence.Uint64()) != fence || fence > p.lastFence {
-		return sight{}, fmt.Errorf("delivery %s: its columns and its body differ: %w", key, ErrCorrupt)
+	if r.Key != s.key || int64(r.State) != state || r.Evaluation.String() != evaluation || int64(r.Fence.Uint64()) != fence || fence > s.part.lastFence {
+		s.row = ledger.Row{}
+		return fmt.Errorf("delivery %s: its columns and its body differ: %w", s.key, ErrCorrupt)
 	}
-	return s, nil
+	return nil
 }
 
 // clock is the time: the server's, in microseconds, or this machine's.
@@ -95,6 +112,10 @@ func (l *Ledger) moment(s sight) ledger.Moment {
 		// too much: the row then stays longer.
 		Running: time.Duration(s.part.running) + s.part.since(s.now),
 	}
+	if l.db.Kind() == store.Postgres {
+		// If it has jumped back, this process knows better.
+		at.Running = max(at.Running, time.Duration(l.claimed(int(s.part.number))))
+	}
 	if s.part.closed > 0 {
 		at.ClosedThrough = time.Unix(0, s.part.closed).UTC()
 	}
@@ -122,7 +143,7 @@ func (s sight) draw(ctx context.Context, tx *store.Tx) (fencepost.Fence, error) 
 }
 
 // put stores next in place of what was seen, if that is still there.
-func (s sight) put(ctx context.Context, tx *store.Tx, next ledger.Row, own change) error {
+func (s sight) put(ctx context.Context, tx *store.Tx, next ledger.Row, token string) error {
 	body, err := ledger.AppendRow(make([]byte, 0, ledger.EncodedLen(next)), next)
 	if err != nil {
 		return err
@@ -133,13 +154,13 @@ func (s sight) put(ctx context.Context, tx *store.Tx, next ledger.Row, own chang
 	}
 	var n int64
 	if s.row.State == ledger.Unclaimed {
-		n, err = tx.Exec(ctx, `insert into ledger_rows (key, part, state, evaluation, fence, replay_end, token, body)
-			values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (key) do nothing`,
-			s.key.Hex(), s.part.number, int64(next.State), next.Evaluation.String(), int64(next.Fence.Uint64()), replayEnd, own.token, body)
+		n, err = tx.Exec(ctx, `insert into ledger_rows (key, part, state, evaluation, fence, replay_end, since, token, body)
+			values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict (key) do nothing`,
+			s.key.Hex(), s.part.number, int64(next.State), next.Evaluation.String(), int64(next.Fence.Uint64()), replayEnd, next.Since.Unix(), token, body)
 	} else {
-		n, err = tx.Exec(ctx, `update ledger_rows set state = ?, fence = ?, replay_end = ?, token = ?, body = ?
+		n, err = tx.Exec(ctx, `update ledger_rows set state = ?, fence = ?, replay_end = ?, since = ?, token = ?, body = ?
 			where key = ? and state = ? and evaluation = ? and fence = ? and token = ?`,
-			int64(next.State), int64(next.Fence.Uint64()), replayEnd, own.token, body,
+			int64(next.State), int64(next.Fence.Uint64()), replayEnd, next.Since.Unix(), token, body,
 			s.key.Hex(), int64(s.row.State), s.row.Evaluation.String(), int64(s.row.Fence.Uint64()), s.token)
 	}
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/store"
@@ -18,21 +20,24 @@ import (
 // A Ledger is one process's view of a ledger in a database. It implements
 // [fencepost.Ledger] and is safe for concurrent use; other processes, on
 // PostgreSQL of any machine, may have the same one open. It starts no
-// goroutine of its own: whoever has it open calls [Ledger.CleanUp] now and
-// then, every minute say.
+// goroutine of its own: whoever has it open runs [Ledger.Run].
 type Ledger struct {
 	cfg  Config
 	db   *store.DB
 	uuid string
-	// write is the database's; tests let it lose answers.
-	write func(context.Context, string, func(context.Context, *store.Tx) error) error
+	// shared: the database is not this ledger's to close.
+	shared bool
+	// perform does an operation; tests let it lose answers.
+	perform func(context.Context, ledger.Request, change) (ledger.Answer, error)
 	// page is how many rows a transaction of a clean-up looks at.
 	page int
+	// upkeep is why the last clean-up of Run did not go well.
+	upkeep atomic.Pointer[error]
 
 	mu sync.Mutex
-	// looked is when this process last looked at each part's running time,
-	// by its own clock. Guarded by mu.
-	looked []ledger.Instant
+	// seen is what this process knows of each part's running time, on
+	// PostgreSQL. Guarded by mu.
+	seen []witness
 
 	// abandoned are the leases that [Ledger.Abandon] was told of.
 	abandoned abandoned.Leases
@@ -46,7 +51,14 @@ var _ fencepost.Ledger = (*Ledger)(nil)
 // say that the schema is of another version, or have one of the contract's
 // reasons.
 func Open(ctx context.Context, cfg Config) (*Ledger, error) {
-	cfg, err := cfg.withDefaults()
+	kind := store.SQLite
+	if cfg.URL != "" {
+		kind = store.Postgres
+	}
+	cfg, err := cfg.withDefaults(kind)
+	if (cfg.Path == "") == (cfg.URL == "") {
+		err = errors.Join(fmt.Errorf("%w: need either a path or a URL", ErrConfig), err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -56,35 +68,77 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{cfg: cfg, db: db, write: db.Write, page: cleanUpRows, looked: make([]ledger.Instant, cfg.Parts)}
-	now := cfg.Instant()
-	for n := range l.looked {
-		l.looked[n] = now
+	l, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return l, nil
+}
+
+// OpenOn is [Open] on a database that this module's own program has open for
+// other parts, too, and closes itself. Path, URL, Wait and Connections of cfg
+// are not looked at: they are the database's.
+func OpenOn(ctx context.Context, db *store.DB, cfg Config) (*Ledger, error) {
+	cfg, err := cfg.withDefaults(db.Kind())
+	if err != nil {
+		return nil, err
+	}
+	l, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	l.shared = true
+	return l, nil
+}
+
+// open opens the ledger in db. cfg has its defaults.
+func open(ctx context.Context, db *store.DB, cfg Config) (*Ledger, error) {
+	l := &Ledger{cfg: cfg, db: db, page: cleanUpRows, seen: make([]witness, cfg.Parts)}
+	l.perform = l.transact
+	if db.Kind() == store.Postgres {
+		l.perform = l.call
+	}
+	if err := l.checkDurable(ctx); err != nil {
+		return nil, err
 	}
 	if err := l.openRoot(ctx); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, err
 	}
 	for n := range cfg.Parts {
 		if err := l.lookAt(ctx, n); err != nil {
-			return nil, errors.Join(err, db.Close())
+			return nil, err
 		}
 	}
 	return l, nil
 }
 
-// Close closes the connections. Operations under way end with an error, which
-// means unknown; what was answered is durable.
-func (l *Ledger) Close() error { return l.db.Close() }
-
-// Health is nil while the ledger may be written. After a failed sync of a
-// SQLite file it never is again in this process, and has
-// [fencepost.ReasonPoisoned]. It looks at memory alone.
-func (l *Ledger) Health() error {
-	if err := l.db.Check(); err != nil {
-		return &fencepost.Error{Op: "ledger.health", Reason: fencepost.ReasonPoisoned, Err: err}
+// Close closes the connections, unless they are shared. Operations under way
+// end with an error, which means unknown; what was answered is durable.
+func (l *Ledger) Close() error {
+	if l.shared {
+		return nil
 	}
-	return nil
+	return l.db.Close()
 }
+
+// Health looks at memory alone. After a failed sync of a SQLite file it is
+// poisoned for good in this process. A part of a database is never stopped by
+// itself: a row that does not verify is named by the operations on it.
+func (l *Ledger) Health() ledger.Health {
+	var h ledger.Health
+	if err := l.db.Check(); err != nil {
+		h.Poisoned = &fencepost.Error{Op: "ledger.health", Reason: fencepost.ReasonPoisoned, Err: err}
+	}
+	if p := l.upkeep.Load(); p != nil {
+		h.Maintenance = *p
+	}
+	return h
+}
+
+// MayKnow reports whether there may be a row of key, from memory and at once:
+// always, as nothing of a database is kept in memory. Whoever needs to know
+// asks [Ledger.Repeat], or claims.
+func (l *Ledger) MayKnow(fencepost.DeliveryKey) bool { return true }
 
 // Claim implements [fencepost.Ledger].
 func (l *Ledger) Claim(ctx context.Context, d fencepost.AcceptedDelivery) (fencepost.Claim, error) {
@@ -125,19 +179,15 @@ func (l *Ledger) Lookup(ctx context.Context, key fencepost.DeliveryKey) (row led
 	if key.IsZero() {
 		return ledger.Row{}, false, fmt.Errorf("%s: %w", op, fencepost.ErrZeroValue)
 	}
-	err = l.db.Read(ctx, op, func(ctx context.Context, tx *store.Tx) error {
-		s, err := l.read(ctx, tx, key)
-		row, known = s.row, s.row.State != ledger.Unclaimed
-		return err
-	})
+	s, err := l.see(ctx, op, key)
 	if err != nil {
 		return ledger.Row{}, false, opError(op, err)
 	}
-	return row, known, nil
+	return s.row, s.row.State != ledger.Unclaimed, nil
 }
 
 // A change is what one operation may store: its evaluation id, if it is the
-// first claim, and the token that no other change bears.
+// first claim, and a token that no other change bears.
 type change struct {
 	evaluation fencepost.EvaluationID
 	token      string
@@ -155,6 +205,18 @@ func (l *Ledger) newChange() (change, error) {
 	return change{evaluation: id, token: hex.EncodeToString(token[:])}, nil
 }
 
+// tokenOf is the token that a change of row to next bears. One that only moves
+// the replay end, beside an answer to a claim that says nothing of that, bears
+// it backwards: from what it stored, its answer can't be told.
+func (c change) tokenOf(req ledger.Request, row, next ledger.Row) string {
+	if _, claim := req.(ledger.ClaimRequest); !claim || next.Fence != row.Fence {
+		return c.token
+	}
+	b := []byte(c.token)
+	slices.Reverse(b)
+	return string(b)
+}
+
 func (l *Ledger) do(ctx context.Context, req ledger.Request) (ledger.Answer, error) {
 	if err := ledger.Check(req, l.cfg.Window); err != nil {
 		return ledger.Answer{}, err
@@ -163,14 +225,12 @@ func (l *Ledger) do(ctx context.Context, req ledger.Request) (ledger.Answer, err
 	if err != nil {
 		return ledger.Answer{}, opError(req.Op(), err)
 	}
-	var answer ledger.Answer
-	err = l.write(ctx, req.Op(), func(ctx context.Context, tx *store.Tx) (err error) {
-		answer, err = l.step(ctx, tx, req, own)
-		return err
-	})
+	answer, err := l.perform(ctx, req, own)
 	// After a failed sync, what can be read may still be lost.
-	if errors.Is(err, store.ErrUnknownOutcome) && !errors.Is(err, store.ErrPoisoned) && l.stored(ctx, req, own) {
-		err = nil
+	if errors.Is(err, store.ErrUnknownOutcome) && !errors.Is(err, store.ErrPoisoned) {
+		if recalled, ok := l.recall(ctx, req, own); ok {
+			return recalled, nil
+		}
 	}
 	if err != nil {
 		return ledger.Answer{}, opError(req.Op(), err)
@@ -178,9 +238,18 @@ func (l *Ledger) do(ctx context.Context, req ledger.Request) (ledger.Answer, err
 	return answer, nil
 }
 
+// transact is an operation as a transaction that reads, decides and stores.
+func (l *Ledger) transact(ctx context.Context, req ledger.Request, own change) (answer ledger.Answer, err error) {
+	err = l.db.Write(ctx, req.Op(), func(ctx context.Context, tx *store.Tx) (err error) {
+		answer, err = l.step(ctx, tx, req, own)
+		return err
+	})
+	return answer, err
+}
+
 // step is an operation inside its transaction.
 func (l *Ledger) step(ctx context.Context, tx *store.Tx, req ledger.Request, own change) (ledger.Answer, error) {
-	s, err := l.read(ctx, tx, req.On().Key())
+	s, err := l.read(ctx, tx.One, req.On().Key())
 	if err != nil {
 		return ledger.Answer{}, err
 	}
@@ -201,19 +270,7 @@ func (l *Ledger) step(ctx context.Context, tx *store.Tx, req ledger.Request, own
 		}
 		next, answer = ledger.Decide(s.row, req, at, fresh)
 	}
-	return answer, s.put(ctx, tx, next, own)
-}
-
-// stored reports whether the change of that token is known to be stored. That
-// it isn't found proves nothing: the server may not have done it yet, or
-// somebody may have changed the row after it.
-func (l *Ledger) stored(ctx context.Context, req ledger.Request, own change) bool {
-	var token string
-	err := l.db.Read(ctx, req.Op(), func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.One(ctx, "select token from ledger_rows where key = ?", []any{req.On().Key().Hex()}, &token)
-		return err
-	})
-	return err == nil && token == own.token
+	return answer, s.put(ctx, tx, next, own.tokenOf(req, s.row, next))
 }
 
 // owner is the number of the part that a key belongs to. Keys are digests: any

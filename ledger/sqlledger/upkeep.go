@@ -17,7 +17,7 @@ const cleanUpRows = 200
 
 // lookAt counts the time that has passed into a part's running time.
 func (l *Ledger) lookAt(ctx context.Context, number int) error {
-	return l.write(ctx, "ledger.open", func(ctx context.Context, tx *store.Tx) error {
+	return l.db.Write(ctx, "ledger.open", func(ctx context.Context, tx *store.Tx) error {
 		_, _, err := l.look(ctx, tx, number)
 		return err
 	})
@@ -39,29 +39,74 @@ func (l *Ledger) look(ctx context.Context, tx *store.Tx, number int) (p part, wa
 		return p, time.Time{}, err
 	}
 	wall, at := l.clock(now)
-	passed := p.since(at)
 	if l.db.Kind() == store.Postgres {
-		passed = min(passed, l.passed(number))
+		p.running = l.witnessed(number, p.running)
+	} else {
+		p.running += int64(p.since(at))
 	}
-	p.running += int64(passed)
 	p.seenBoot, p.seen = hex.EncodeToString(at.Boot[:]), int64(at.At)
 	_, err = tx.Exec(ctx, "update ledger_parts set running_ns = ?, seen_boot = ?, seen_ns = ? where part = ?", p.running, p.seenBoot, p.seen, p.number)
 	return p, wall, err
 }
 
-// passed is how much time this process has seen pass since it was last asked
-// about that part. If the transaction that asks is not stored, that time is
-// not counted at all.
-func (l *Ledger) passed(number int) time.Duration {
+// A witness is what a process can swear to: that at an instant of its own
+// clock, which nothing steps, a part had run for at least so long. The zero
+// witness saw nothing.
+type witness struct {
+	at      ledger.Instant
+	running int64 // nanoseconds
+}
+
+// claims is what w makes of a later instant.
+func (w witness) claims(now ledger.Instant) int64 {
+	if w.at.Boot != now.Boot {
+		return 0
+	}
+	return w.running + int64(max(0, now.At-w.at.At))
+}
+
+// witnessed is a part's running time now, where stored says how much there was
+// at the last look of anybody's. No server's clock is in it, and however many
+// processes look, none counts what another one has: each only says how much
+// there was when it looked last, and how much it has seen pass since.
+func (l *Ledger) witnessed(number int, stored int64) int64 {
 	now := l.cfg.Instant()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	last := l.looked[number]
-	l.looked[number] = now
-	if last.Boot != now.Boot {
-		return 0
+	w := witness{now, max(stored, l.seen[number].claims(now))}
+	l.seen[number] = w
+	return w.running
+}
+
+// claimed is what this process alone knows of a part's running time now.
+func (l *Ledger) claimed(number int) int64 {
+	now := l.cfg.Instant()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seen[number].claims(now)
+}
+
+// Run cleans up every [Config.Maintain], the first time at once, until ctx has
+// ended, which is nil. What does not go well is in [Ledger.Health], and is
+// tried again.
+func (l *Ledger) Run(ctx context.Context) error {
+	tick := time.NewTicker(l.cfg.Maintain)
+	defer tick.Stop()
+	for {
+		err := l.CleanUp(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		l.upkeep.Store(nil)
+		if err != nil {
+			l.upkeep.Store(&err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
 	}
-	return max(0, now.At-last.At)
 }
 
 // CleanUp removes the rows that may be removed: done, and past their bounded
@@ -84,7 +129,7 @@ func (l *Ledger) cleanUpPart(ctx context.Context, number int) error {
 	after := "" // the last key that was looked at
 	for {
 		var page []candidate
-		err := l.write(ctx, "ledger.clean-up", func(ctx context.Context, tx *store.Tx) (err error) {
+		err := l.db.Write(ctx, "ledger.clean-up", func(ctx context.Context, tx *store.Tx) (err error) {
 			page, err = l.cleanUpPage(ctx, tx, number, after)
 			return err
 		})
@@ -156,48 +201,4 @@ func (l *Ledger) cleanUpPage(ctx context.Context, tx *store.Tx, number int, afte
 	}
 	_, err = tx.Exec(ctx, "update ledger_parts set row_count = row_count - ?, closed_ns = ? where part = ?", removed, closed, p.number)
 	return page, err
-}
-
-// A Stat counts what a ledger holds.
-type Stat struct {
-	// UUID is the ledger's, 32 hexadecimal digits.
-	UUID string
-	// Rows is the number of rows in any state; Capacity the most there can be.
-	Rows, Capacity int
-	// Parts is the number of counters; Full of them have no room for a new
-	// row.
-	Parts, Full int
-	// Fence is the highest that was ever handed out in any part.
-	Fence uint64
-}
-
-// String is for people.
-func (s Stat) String() string {
-	return fmt.Sprintf("%d of %d rows, %d of %d parts full", s.Rows, s.Capacity, s.Full, s.Parts)
-}
-
-// Stat reads the counters; it costs the same however many rows there are. Its
-// errors are those of [fencepost.Ledger].
-func (l *Ledger) Stat(ctx context.Context) (Stat, error) {
-	var st Stat
-	err := l.db.Read(ctx, "ledger.stat", func(ctx context.Context, tx *store.Tx) error {
-		st = Stat{UUID: l.uuid, Capacity: l.cfg.Capacity}
-		return tx.Each(ctx, "select row_count, row_limit, last_fence from ledger_parts", nil, func(scan func(...any) error) error {
-			var rows, limit, fence int64
-			if err := scan(&rows, &limit, &fence); err != nil {
-				return err
-			}
-			st.Rows += int(rows)
-			st.Parts++
-			st.Fence = max(st.Fence, uint64(fence))
-			if rows >= limit {
-				st.Full++
-			}
-			return nil
-		})
-	})
-	if err != nil {
-		return Stat{}, opError("ledger.stat", err)
-	}
-	return st, nil
 }

@@ -26,7 +26,7 @@ func (f *fixture) count(l *Ledger) (n int) {
 		_, err := tx.One(ctx, "select count(*) from ledger_rows", nil, &n)
 		return err
 	}))
-	if st, err := l.Stat(f.tb.Context()); err != nil || st.Rows != n {
+	if st, err := l.Stat(f.tb.Context()); err != nil || st.Rows() != n {
 		f.tb.Errorf("%v, %v; there are %d rows", st, err, n)
 	}
 	return n
