@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -36,10 +37,20 @@ func (d *DB) openPostgres() error {
 		config.ConnectTimeout = d.opts.Wait
 	}
 	d.postgres = config
-	d.writer = stdlib.OpenDB(*config)
+	d.writer = stdlib.OpenDB(*config, stdlib.OptionAfterConnect(raiseDurability))
 	d.writer.SetMaxOpenConns(d.opts.Connections)
 	d.writer.SetMaxIdleConns(d.opts.Connections)
 	d.writer.SetConnMaxIdleTime(idleConnection)
 	d.reader = d.writer
 	return nil
+}
+
+// raiseDurability makes a session wait for stable storage, here and on
+// synchronous standbys, where its user, database or server would not: what is
+// stronger stays. What the connection string itself says is the session's
+// source, and is left for whoever opens the database to refuse.
+func raiseDurability(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, `select set_config('synchronous_commit', 'on', false) from pg_settings
+		where name = 'synchronous_commit' and source <> 'client' and setting in ('off', 'local', 'remote_write')`)
+	return err
 }

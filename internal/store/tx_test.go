@@ -188,3 +188,73 @@ func TestOneClockForAll(t *testing.T) {
 		}
 	})
 }
+
+// TestCallEndsWithItsCommit: a row that was read is not stored before the
+// commit, which may refuse it.
+func TestCallEndsWithItsCommit(t *testing.T) {
+	t.Parallel()
+	url := postgres.Database(t)
+	postgres.Exec(t, url, `create table late (n int unique deferrable initially deferred); insert into late values (1)`)
+	db, err := store.Open(t.Context(), store.Options{URL: url, Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for n, want := range map[int]error{1: store.ErrDuplicate, 2: nil} {
+		var got int
+		_, err := db.Call(t.Context(), "test", "insert into late values (?) returning n", []any{n}, &got)
+		if !errors.Is(err, want) || (err == nil) != (want == nil) || errors.Is(err, store.ErrUnknownOutcome) {
+			t.Errorf("%d: %v, want %v, known", n, err, want)
+		}
+	}
+	var count int
+	found, err := db.Ask(t.Context(), "test", "select count(*) from late", nil, &count)
+	if !found || err != nil || count != 2 {
+		t.Errorf("%d rows, %v, %v; want 2", count, found, err)
+	}
+}
+
+// TestACallCutOffIsUnknown: a session that dies between the statement and its
+// answer may have stored it; a server that can't be reached has not.
+func TestACallCutOffIsUnknown(t *testing.T) {
+	t.Parallel()
+	url := postgres.Database(t)
+	db, err := store.Open(t.Context(), store.Options{URL: url, Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	_, err = db.Call(t.Context(), "test", "select pg_terminate_backend(pg_backend_pid())", nil, new(bool))
+	if !errors.Is(err, store.ErrUnknownOutcome) || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("err = %v, want unknown", err)
+	}
+	away, err := store.Open(t.Context(), store.Options{URL: "postgres://u@127.0.0.1:1/x?sslmode=disable", Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer away.Close()
+	if _, err := away.Call(t.Context(), "test", "select 1", nil, new(int)); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+		t.Errorf("err = %v, want known to be unavailable", err)
+	}
+}
+
+// TestASessionIsMadeDurable: whatever the database or the user says, unless
+// the connection string does.
+func TestASessionIsMadeDurable(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]string{"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply"} {
+		url := postgres.Database(t)
+		postgres.Exec(t, url, "do $$ begin execute 'alter database ' || current_database() || ' set synchronous_commit = "+set+"'; end $$")
+		for suffix, want := range map[string]string{"": want, "&synchronous_commit=local": "local"} {
+			db, err := store.Open(t.Context(), store.Options{URL: url + suffix, Foreign: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			_, err = db.Ask(t.Context(), "test", "select current_setting('synchronous_commit')", nil, &got)
+			if err := errors.Join(err, db.Close()); err != nil || got != want {
+				t.Errorf("the database says %s, the connection string %q: %s, %v; want %s", set, suffix, got, err, want)
+			}
+		}
+	}
+}
