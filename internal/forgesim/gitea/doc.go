@@ -1,5 +1,6 @@
-// Package gitea is a simulated Gitea or Forgejo as a source meets it: signed
-// push deliveries, the repository's API, and a git server.
+// Package gitea is a simulated Gitea or Forgejo as sources and gates meet it:
+// signed deliveries, the repository's API with its requests, reviews, statuses
+// and branch rule, and a git server.
 //
 // A [Forge] keeps its Git data in a [forgesim.Forge], whose http-backend serves
 // it, and puts another API, other tokens and other webhooks in front: those of

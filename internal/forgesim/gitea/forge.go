@@ -64,7 +64,9 @@ type Forge struct {
 	repositories []*Repository
 	moved        map[string]*Repository // old full name, folded
 	tokens       map[string]*token
+	people       map[string]account // by login, folded
 	hooks        int64
+	reviewed     int64
 	outbox       []*Delivery
 	deliveries   []*Delivery
 	journal      []Request
@@ -207,6 +209,11 @@ type Repository struct {
 	gone    bool
 	updated time.Time
 	hooks   []*Hook
+	roles   map[string]Role // by login, folded
+	rule    Rule
+	pulls   []*Pull
+	// statuses of all commits, oldest first.
+	statuses []Status
 }
 
 // A Create says what [Forge.CreateRepository] makes. Owner and Name are

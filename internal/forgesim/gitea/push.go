@@ -114,6 +114,9 @@ func (r *Repository) tellOf(p pushed) {
 		}
 		h.queue("push", r.pushPayload(p, sender))
 	}
+	if isBranch && !p.Deleted {
+		r.follow(branch)
+	}
 }
 
 // pushPayload is the body of a push. Called with mu held.

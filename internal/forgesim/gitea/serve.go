@@ -31,6 +31,16 @@ func (f *Forge) routes() *http.ServeMux {
 	mux.HandleFunc("GET "+APIPrefix+"/repositories/{id}", byName(getRepository))
 	mux.HandleFunc("GET "+repository+"/branches/{branch}", byName(getBranch))
 	mux.HandleFunc("GET "+repository+"/compare/{basehead}", byName(compare))
+	mux.HandleFunc("GET "+repository+"/branch_protections/{name}", byName(getRule))
+	mux.HandleFunc("GET "+repository+"/git/commits/{sha}", byName(getCommit))
+	mux.HandleFunc("GET "+repository+"/commits/{sha}/statuses", byName(listStatuses))
+	mux.HandleFunc("POST "+repository+"/statuses/{sha}", byName(postStatus))
+	mux.HandleFunc("GET "+repository+"/pulls", byName(listPulls))
+	mux.HandleFunc("GET "+repository+"/pulls/{number}", byName(onPull(getPull)))
+	mux.HandleFunc("GET "+repository+"/pulls/{number}/reviews", byName(onPull(listReviews)))
+	mux.HandleFunc("POST "+repository+"/pulls/{number}/reviews", byName(onPull(postReview)))
+	mux.HandleFunc("GET "+repository+"/pulls/{number}/reviews/{review}", byName(onPull(getReview)))
+	mux.HandleFunc("POST "+repository+"/pulls/{number}/merge", byName(onPull(mergePull)))
 	mux.HandleFunc("POST "+repository+"/hooks/{hook}/tests", byName(testHook))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { f.failure(w, http.StatusNotFound, "404 Not Found") })
 	return mux
@@ -71,6 +81,24 @@ func (f *Forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.serveGit(w, r, t, invalid)
 	}
 }
+
+// Quietly does what a request asks for and answers nobody; it is for what
+// [Forge.Interfere] decides about writes whose answer is to be lost.
+func (f *Forge) Quietly(r *http.Request) {
+	f.api.ServeHTTP(silence{}, r)
+}
+
+// silence is an answer that goes nowhere.
+type silence struct{}
+
+// Header implements [http.ResponseWriter].
+func (silence) Header() http.Header { return http.Header{} }
+
+// Write implements [http.ResponseWriter].
+func (silence) Write(p []byte) (int, error) { return len(p), nil }
+
+// WriteHeader implements [http.ResponseWriter].
+func (silence) WriteHeader(int) {}
 
 func (a *Answer) write(w http.ResponseWriter) {
 	if a.Status == 0 {
@@ -138,15 +166,6 @@ func getRepository(w http.ResponseWriter, _ *http.Request, repo *Repository) {
 	shown := repo.render()
 	repo.forge.mu.Unlock()
 	reply(w, http.StatusOK, shown)
-}
-
-func getBranch(w http.ResponseWriter, r *http.Request, repo *Repository) {
-	tip := repo.Ref("refs/heads/" + r.PathValue("branch"))
-	if tip == "" {
-		repo.forge.failure(w, http.StatusNotFound, "The target couldn't be found.")
-		return
-	}
-	reply(w, http.StatusOK, object{"name": r.PathValue("branch"), "commit": object{"id": tip}, "protected": false})
 }
 
 // compare lists what the second commit has that the first lacks.

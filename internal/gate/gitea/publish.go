@@ -57,11 +57,13 @@ func (l *Lane) Create(ctx context.Context, data []byte) (gate.Published, error) 
 		}
 	}
 	s, err := l.show(ctx, name, d, head)
-	if err == nil && s.overtaken && !s.whole() {
-		err = gitea.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return gate.Published{}, err
+	case s.whole():
+		return s.published(), nil
+	case s.overtaken:
+		return gate.Published{}, gitea.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
 	}
 	if d.Passes() {
 		err = l.pass(ctx, name, d, &s)

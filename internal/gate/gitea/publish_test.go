@@ -1,0 +1,292 @@
+package gitea_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forgesim"
+	forge "github.com/fencepost/fencepost/internal/forgesim/gitea"
+	"github.com/fencepost/fencepost/internal/gate"
+	"github.com/fencepost/fencepost/internal/gate/gitea"
+)
+
+func TestAPassUnlocksAndABlockLocks(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []gitea.Kind{gitea.Gitea, gitea.Forgejo} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, kind)
+			ctx := t.Context()
+			p, s := b.open()
+			if b.locked(p) == "" {
+				t.Fatal("a request without a result can be merged")
+			}
+			block := b.document(s, gate.Fail, 1)
+			if _, found, err := b.lane.Find(ctx, block); found || err != nil {
+				t.Fatalf("found before it was written: %t, %v", found, err)
+			}
+			shown, err := b.lane.Create(ctx, block)
+			must(t, err)
+			if got, found, err := b.lane.Find(ctx, block); !found || err != nil || got != shown {
+				t.Fatalf("find: %+v, %t, %v; want %+v", got, found, err, shown)
+			}
+			if b.locked(p) == "" {
+				t.Fatal("a blocked request can be merged")
+			}
+			pass := b.document(s, gate.Pass, 2)
+			shown, err = b.lane.Create(ctx, pass)
+			must(t, err)
+			if got, found, err := b.lane.Find(ctx, pass); !found || err != nil || got != shown {
+				t.Fatalf("find: %+v, %t, %v; want %+v", got, found, err, shown)
+			}
+			if why := b.locked(p); why != "" {
+				t.Fatalf("a passed request can't be merged: %s", why)
+			}
+			if shown, err := b.lane.Shown(ctx, s); !shown || err != nil {
+				t.Errorf("shown: %t, %v", shown, err)
+			}
+
+			// A push locks it again, at once: the status is another commit's.
+			_, err = p.Push(ctx, forgesim.Change{Files: map[string]string{"guide.md": "2\n"}})
+			must(t, err)
+			if b.locked(p) == "" {
+				t.Error("an approval of another head lets a push through")
+			}
+			// Doing it again writes nothing.
+			if _, err := b.lane.Create(ctx, pass); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(p.Reviews()); n != 2 {
+				t.Errorf("%d reviews, want 2", n)
+			}
+		})
+	}
+}
+
+// TestARepeatWritesOnlyWhatIsMissing cuts a publication at each of its writes,
+// before and after the server took it.
+func TestARepeatWritesOnlyWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, conclusion := range []gate.Conclusion{gate.Pass, gate.Fail} {
+		for _, part := range []string{"/reviews", "/statuses/"} {
+			for _, taken := range []bool{false, true} {
+				t.Run(conclusion.String()+part+map[bool]string{true: " taken", false: " lost"}[taken], func(t *testing.T) {
+					t.Parallel()
+					b := newBench(t, gitea.Gitea)
+					p, s := b.open()
+					doc := b.document(s, conclusion, 1)
+					cut := false
+					b.forge.Interfere(func(r *http.Request) *forge.Answer {
+						if r.Method != http.MethodPost || cut || !strings.Contains(r.URL.Path, part) {
+							return nil
+						}
+						cut = true
+						if taken {
+							// It is done, and its answer never comes.
+							b.forge.Quietly(r)
+						}
+						return &forge.Answer{}
+					})
+					_, err := b.lane.Create(t.Context(), doc)
+					if !errors.Is(err, gate.ErrUnknown) {
+						t.Fatalf("error %v, want ErrUnknown", err)
+					}
+					shown, found, err := b.lane.Find(t.Context(), doc)
+					must(t, err)
+					if !found {
+						if shown, err = b.lane.Create(t.Context(), doc); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if again, found, err := b.lane.Find(t.Context(), doc); err != nil || !found || again != shown {
+						t.Fatalf("find: %+v, %t, %v", again, found, err)
+					}
+					if r, st := len(p.Reviews()), len(b.repo.Statuses(p.Head())); r != 1 || st != 1 {
+						t.Errorf("%d reviews and %d statuses, want one of each", r, st)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestAnApprovalOfAMovedHeadIsTakenBack moves the head between the review and
+// its read-back.
+func TestAnApprovalOfAMovedHeadIsTakenBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	ctx := t.Context()
+	p, s := b.open()
+	doc := b.document(s, gate.Pass, 1)
+	moved := false
+	b.forge.Interfere(func(r *http.Request) *forge.Answer {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/reviews/") && !moved {
+			moved = true
+			// An amended commit with the same tree: no rule about stale
+			// approvals would notice it.
+			_, err := p.Push(ctx, forgesim.Change{Message: "amended"})
+			must(t, err)
+		}
+		return nil
+	})
+	_, err := b.lane.Create(ctx, doc)
+	if !moved || !errors.Is(err, gate.ErrOvertaken) {
+		t.Fatalf("moved %t, error %v; want ErrOvertaken", moved, err)
+	}
+	for _, r := range p.Reviews() {
+		if r.State == "APPROVED" && r.Official && !r.Dismissed {
+			t.Errorf("the approval still counts: %+v", r)
+		}
+	}
+	if len(b.repo.Statuses(s.Head.String())) != 0 {
+		t.Error("a status was set for a head that had moved")
+	}
+	if _, found, err := b.lane.Find(ctx, doc); found || !errors.Is(err, gate.ErrOvertaken) {
+		t.Errorf("find: %t, %v; want ErrOvertaken", found, err)
+	}
+	if _, err := b.lane.Create(ctx, doc); !errors.Is(err, gate.ErrOvertaken) {
+		t.Errorf("create again: %v; want ErrOvertaken", err)
+	}
+	// The new head's own evaluation is not hindered.
+	next := b.document(b.subject(p), gate.Pass, 2)
+	_, err = b.lane.Create(ctx, next)
+	must(t, err)
+	if why := b.locked(p); why != "" {
+		t.Errorf("the new head can't be merged: %s", why)
+	}
+}
+
+// TestAPartIsRetracted: a crash left an approval without its status, and the
+// head moved meanwhile.
+func TestAPartIsRetracted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	ctx := t.Context()
+	p, s := b.open()
+	doc := b.document(s, gate.Pass, 1)
+	b.forge.Interfere(func(r *http.Request) *forge.Answer {
+		if r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/statuses/") {
+			return &forge.Answer{}
+		}
+		return nil
+	})
+	if _, err := b.lane.Create(ctx, doc); !errors.Is(err, gate.ErrUnknown) {
+		t.Fatalf("error %v, want ErrUnknown", err)
+	}
+	b.forge.Interfere(nil)
+	_, err := p.Push(ctx, forgesim.Change{Message: "amended"})
+	must(t, err)
+	for range 2 {
+		must(t, b.lane.Retract(ctx, doc))
+	}
+	if all := p.Reviews(); len(all) != 2 || all[0].Official || all[1].State != "REQUEST_CHANGES" {
+		t.Errorf("reviews %+v", all)
+	}
+	must(t, b.lane.Retract(ctx, b.compose(s, gate.Pass, 3, b.refresh(b.subject(p)).Revision)))
+	if n := len(p.Reviews()); n != 2 {
+		t.Errorf("what was never shown was retracted: %d reviews", n)
+	}
+}
+
+func TestAnApprovalThatDoesNotCount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	p, s := b.open()
+	doc := b.document(s, gate.Pass, 1)
+	rule := forge.GateRule("main", "somebody", check)
+	b.repo.Protect(rule)
+	_, err := b.lane.Create(t.Context(), doc)
+	wantReason(t, err, fencepost.ReasonGateUnproven)
+	if len(b.repo.Statuses(p.Head())) != 0 {
+		t.Error("a status was set though the approval does not count")
+	}
+}
+
+func TestTwoResultsUnderOneEvaluationFailClosed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	p, s := b.open()
+	doc := b.document(s, gate.Pass, 1)
+	_, err := b.lane.Create(t.Context(), doc)
+	must(t, err)
+	first := p.Reviews()[0]
+	p.Review(reviewer, "APPROVED", first.Body)
+	_, _, err = b.lane.Find(t.Context(), doc)
+	wantReason(t, err, fencepost.ReasonPublishConflict)
+
+	// Another body under the same evaluation.
+	q := newBench(t, gitea.Gitea)
+	p, s = q.open()
+	doc = q.document(s, gate.Pass, 1)
+	p.Review(reviewer, "APPROVED", "All good.\n\n"+first.Body[strings.LastIndex(first.Body, "Evaluation `"):])
+	_, _, err = q.lane.Find(t.Context(), doc)
+	wantReason(t, err, fencepost.ReasonPublishConflict)
+}
+
+// TestAClosedRequestTakesNoResult: Gitea refuses the review, and nothing is
+// unknown then.
+func TestAClosedRequestTakesNoResult(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	p, s := b.open()
+	doc := b.document(s, gate.Pass, 1)
+	must(t, p.Close(t.Context()))
+	_, err := b.lane.Create(t.Context(), doc)
+	wantReason(t, err, fencepost.ReasonProvider)
+	if errors.Is(err, gate.ErrUnknown) {
+		t.Error("a refused write counts as unknown")
+	}
+	must(t, b.lane.Retract(t.Context(), doc))
+}
+
+func TestADocumentOfAnotherGateIsNotPublished(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	_, s := b.open()
+	doc := b.document(s, gate.Pass, 1)
+	c := b.config()
+	c.Reviewer.ID++
+	other, err := gitea.New(c)
+	must(t, err)
+	_, err = other.Create(t.Context(), doc)
+	wantReason(t, err, fencepost.ReasonIdentity)
+	_, _, err = b.lane.Find(t.Context(), append(doc, ' '))
+	wantReason(t, err, fencepost.ReasonCorrupt)
+	if v, err := b.lane.Inspect(doc); err != nil || v.Subject != s || v.Conclusion != gate.Pass {
+		t.Errorf("inspect: %+v, %v", v, err)
+	}
+}
+
+func TestOpenRequests(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	ctx := t.Context()
+	p, s := b.open()
+	draft, err := b.repo.OpenPull(ctx, forgesim.OpenPull{Head: "draft", Title: "[WIP] no", Change: forgesim.Change{Files: map[string]string{"d": "d"}}}, nil)
+	must(t, err)
+	closed, err := b.repo.OpenPull(ctx, forgesim.OpenPull{Head: "old", Change: forgesim.Change{Files: map[string]string{"o": "o"}}}, nil)
+	must(t, err)
+	must(t, closed.Close(ctx))
+	fork, err := b.repo.Fork(ctx, "rival")
+	must(t, err)
+	far, err := b.repo.OpenPull(ctx, forgesim.OpenPull{Head: "far", Change: forgesim.Change{Files: map[string]string{"f": "f"}}}, fork)
+	must(t, err)
+	open, err := b.lane.Open(ctx)
+	must(t, err)
+	if len(open) != 2 || open[0].Subject != b.subject(far) || open[1].Subject != s {
+		t.Errorf("open: %+v; want %d and %d and not %d", open, far.Number(), p.Number(), draft.Number())
+	}
+	if shown, err := b.lane.Shown(ctx, s); shown || err != nil {
+		t.Errorf("shown: %t, %v", shown, err)
+	}
+	if got := b.refresh(b.subject(far)); got.State != fencepost.ReasonNone {
+		t.Errorf("a request from a fork: %+v", got)
+	}
+	fork.Delete()
+	if got := b.refresh(b.subject(far)); got.State != fencepost.ReasonNone {
+		t.Errorf("a request from a deleted fork: %+v", got)
+	}
+}
