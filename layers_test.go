@@ -111,7 +111,7 @@ func unitOf(dir string) (layer, string) {
 		return commandLayer, strings.Join(parts[:min(2, len(parts))], "/")
 	case parts[0] == "internal" && len(parts) > 1 && slices.Contains([]string{"durable", "clock", "strictjson", "glob", "store", "forge"}, parts[1]):
 		return leafLayer, "internal/" + parts[1]
-	case parts[0] == "internal" && len(parts) > 1 && slices.Contains([]string{"app", "trial", "e2e"}, parts[1]):
+	case parts[0] == "internal" && len(parts) > 1 && slices.Contains([]string{"app", "trial", "e2e", "simulation"}, parts[1]):
 		return wiringLayer, "internal/" + parts[1]
 	case parts[0] == "internal" && len(parts) > 1:
 		return internalLayer, "internal/" + parts[1]

@@ -58,7 +58,9 @@ func (w *Wall) Now() time.Time {
 	if now := raw.UTC().Round(0); now.After(w.last) {
 		w.last = now
 	} else {
-		w.last = w.last.Add(passed / 2)
+		// Rounded up: whoever waits for a time and looks again and again gets
+		// there.
+		w.last = w.last.Add((passed + 1) / 2)
 	}
 	return w.last
 }

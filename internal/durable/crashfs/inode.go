@@ -15,6 +15,19 @@ const maxVersions = 4
 // takes no room.
 type sector [SectorSize]byte
 
+// zeros is every sector of zeros that takes room: most sectors of a new log
+// are.
+var zeros sector
+
+// kept is a copy of s to be kept in an inode.
+func kept(s *sector) *sector {
+	if *s == zeros {
+		return &zeros
+	}
+	k := *s
+	return &k
+}
+
 // An inode is a file or a directory. It is guarded by the disk's lock.
 type inode struct {
 	id  int
@@ -132,7 +145,7 @@ func (n *inode) write(d *Disk, p []byte, off int64) int {
 			break
 		}
 		copy(s[at:], p[done:done+c])
-		n.set(i, &s)
+		n.set(i, kept(&s))
 		done, off = done+c, off+int64(c)
 		n.setSize(max(n.size, off))
 	}
@@ -152,7 +165,7 @@ func (n *inode) allocate(d *Disk, size int64) bool {
 	}
 	for i := range sectorsFor(size) {
 		if i >= len(n.sectors) || n.sectors[i] == nil {
-			n.set(i, new(sector))
+			n.set(i, &zeros)
 		}
 	}
 	n.setSize(max(n.size, size))
