@@ -238,7 +238,7 @@ func TestAMoveIsCrashSafeAtEveryCall(t *testing.T) {
 	moments := []crashfs.When{crashfs.Before, crashfs.Inside, crashfs.After}
 	for n := 1; n <= calls; n++ {
 		some := moments
-		if last := calls - 30; !exhaustive && n < last {
+		if last := calls - 15; !exhaustive && n < last {
 			// All kinds of calls are met in a sample; the end is looked at whole.
 			if n%3 > 0 {
 				continue

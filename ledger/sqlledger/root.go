@@ -21,6 +21,9 @@ func (l *Ledger) openRoot(ctx context.Context) error {
 		return fmt.Errorf("ledger.open: draw a uuid: %w", err)
 	}
 	return l.db.Write(ctx, "ledger.open", func(ctx context.Context, tx *store.Tx) error {
+		if err := checkHere(ctx, tx); err != nil {
+			return err
+		}
 		if err := l.makeRoot(ctx, tx, hex.EncodeToString(uuid[:])); err != nil {
 			return err
 		}

@@ -226,6 +226,9 @@ func (l *Ledger) do(ctx context.Context, req ledger.Request) (ledger.Answer, err
 		return ledger.Answer{}, opError(req.Op(), err)
 	}
 	answer, err := l.perform(ctx, req, own)
+	if _, claim := req.(ledger.ClaimRequest); claim && refusedRetired(err) {
+		return ledger.Answer{Claim: fencepost.Expired{}}, nil
+	}
 	// After a failed sync, what can be read may still be lost.
 	if errors.Is(err, store.ErrUnknownOutcome) && !errors.Is(err, store.ErrPoisoned) {
 		if recalled, ok := l.recall(ctx, req, own); ok {
