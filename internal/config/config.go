@@ -82,13 +82,17 @@ type Gate struct {
 	API, Git *url.URL
 	// Trust names one of the configuration's trust sets.
 	Trust fencepost.TrustSetName
-	// App is what we authenticate to the provider as.
+	// App is what we authenticate to GitHub as.
 	App App
+	// Reviewer is what we authenticate to Gitea and Forgejo as; RuleToken is an
+	// administrator's, to read the branch rule with.
+	Reviewer  Reviewer
+	RuleToken SecretRef
 	// Repository is the gated one.
 	Repository Repository
 	// Base is a full branch ref.
 	Base string
-	// Check is the name of the check run.
+	// Check is the name of the check run, or the context of the status.
 	Check string
 	// Plan is what runs.
 	Plan Plan
@@ -108,6 +112,14 @@ type App struct {
 	ID, Installation int64
 	// Key refers to a PEM private key.
 	Key SecretRef
+}
+
+// A Reviewer is the dedicated account of a gate at Gitea or Forgejo.
+type Reviewer struct {
+	ID    int64
+	Login string
+	// Token refers to its access token.
+	Token SecretRef
 }
 
 // A Repository is named by its immutable ids, and by what it must be called.

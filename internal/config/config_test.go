@@ -140,9 +140,9 @@ func TestParseNamesEachFault(t *testing.T) {
 			[]string{"f.yaml:3:1: data_dir: is set already in line 2; keep one of the two"}},
 		{"duplicate gate", "gates:\n", "gates:\n  docs: {provider: github}\n",
 			[]string{
-				"f.yaml:7:3: gates.docs.trust: missing", "f.yaml:7:3: gates.docs.app: missing", "f.yaml:7:3: gates.docs.repository: missing",
+				"f.yaml:7:3: gates.docs.trust: missing", "f.yaml:7:3: gates.docs.repository: missing",
 				"f.yaml:7:3: gates.docs.base: missing", "f.yaml:7:3: gates.docs.check: missing", "f.yaml:7:3: gates.docs.plan: missing",
-				"f.yaml:8:3: gates.docs: is set already in line 7",
+				"f.yaml:7:3: gates.docs.app: missing", "f.yaml:8:3: gates.docs: is set already in line 7",
 			}},
 		{"missing at the top", "version: 1\n", "", []string{"f.yaml:1:1: version: missing: add it, such as version: 1"}},
 		{"missing in a gate", "    base: refs/heads/main\n", "",
@@ -182,7 +182,14 @@ func TestParseNamesEachFault(t *testing.T) {
 		{"database that is no URL", "data_dir: ./data", "data_dir: ./data\ndatabase: state.db", []string{"f.yaml:3:1: database: must be empty, a PostgreSQL URL, or a reference to one"}},
 		{"database of another make", "data_dir: ./data", "data_dir: ./data\ndatabase: mysql://u:p@h/d", []string{"f.yaml:3:1: database: must be empty, a PostgreSQL URL, or a reference to one"}},
 		{"signed age on github", "provider: github", "provider: github\n    max_signed_age: 1m", []string{"gates.docs.max_signed_age: has no meaning for github"}},
-		{"plain http", "provider: github", "provider: github\n    api: http://127.0.0.1:1", []string{"gates.docs.api: must be https, is http; where that is meant, such as on loopback, set gates.docs.allow_http: true"}},
+		{"plain http", "provider: github", "provider: github\n    api: http://127.0.0.1:1\n    git: https://git.example.org", []string{"gates.docs.api: must be https, is http; where that is meant, such as on loopback, set gates.docs.allow_http: true"}},
+		{"one address of two", "provider: github", "provider: github\n    api: https://ghe.example.org/api/v3", []string{"gates.docs.git: missing: api is given, so this must be too"}},
+		{"gitea as GitHub", "provider: github", "provider: gitea", []string{
+			"f.yaml:7:3: gates.docs.api: missing: gitea has no address of its own", "f.yaml:7:3: gates.docs.git: missing",
+			"f.yaml:7:3: gates.docs.reviewer: missing", "f.yaml:7:3: gates.docs.rule_token: missing",
+			"f.yaml:10:5: gates.docs.app: has no meaning for gitea, which knows a gate by its reviewer"}},
+		{"a reviewer at GitHub", "provider: github", "provider: github\n    reviewer: {id: 7, login: gatekeeper, token: env:T}\n    rule_token: env:R", []string{
+			"gates.docs.reviewer: has no meaning for github", "gates.docs.rule_token: has no meaning for github"}},
 		{"plain http action", `url: "https:`, `url: "http:`, []string{"gates.docs.plan.action.url: must be https, is http"}},
 		{"user in a URL", `url: "https://`, `url: "https://me:pw@`, []string{"gates.docs.plan.action.url: must be an https URL without user"}},
 		{"query in a URL", "checks.git", "checks.git?x=1", []string{"gates.docs.plan.action.url: must be an https URL without user, query and fragment"}},
@@ -210,6 +217,38 @@ func TestParseNamesEachFault(t *testing.T) {
 			wantFaults(t, err, tt.want)
 		})
 	}
+}
+
+// TestAGateOfGitea: what each kind of provider asks for, and that it is part of
+// the policy.
+func TestAGateOfGitea(t *testing.T) {
+	t.Parallel()
+	text := edit(t, whole, "provider: github", "provider: forgejo\n    api: https://git.example.org/api/v1\n    git: https://git.example.org")
+	text = edit(t, text, "app: {id: 1, installation: 2, key: file:secrets/app.pem}",
+		"reviewer: {id: 7, login: gatekeeper, token: env:REVIEWER}\n    rule_token: env:RULES")
+	c, err := Parse("f.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := c.Gates[0]
+	if g.Provider != Forgejo || g.Reviewer.ID != 7 || g.Reviewer.Login != "gatekeeper" || g.Reviewer.Token.String() != "env:REVIEWER" ||
+		g.RuleToken.String() != "env:RULES" || g.API.String() != "https://git.example.org/api/v1" {
+		t.Errorf("%+v", g)
+	}
+	for _, other := range []string{
+		edit(t, text, "login: gatekeeper", "login: keeper"), edit(t, text, "{id: 7,", "{id: 8,"), edit(t, text, "provider: forgejo", "provider: gitea"),
+		edit(t, text, "env:RULES", "env:RULE"),
+	} {
+		c, err := Parse("f.yaml", []byte(other))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Gates[0].Digest == g.Digest {
+			t.Errorf("another policy has the same digest:\n%s", other)
+		}
+	}
+	_, err = Parse("f.yaml", []byte(edit(t, text, "check: fencepost/docs", "check: fencepost/*")))
+	wantFaults(t, err, []string{"gates.docs.check: must have no character that is special in the rule's patterns"})
 }
 
 // wantFaults holds err against the faults that it must join: each wanted

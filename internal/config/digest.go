@@ -12,7 +12,9 @@ import "github.com/fencepost/fencepost"
 // bytes), action user name, action token reference, program, program
 // SHA-256, external verification, wall, CPU, memory, processes, open files,
 // file size, scratch, scratch files, program size, allow_http, allow_private,
-// symlinks, gitlinks, names. Durations are nanoseconds, sizes bytes.
+// symlinks, gitlinks, names. With gitea and forgejo there follow reviewer id,
+// login, token reference and rule token reference. Durations are nanoseconds,
+// sizes bytes.
 func (g *Gate) policyDigest() [32]byte {
 	e := fencepost.NewEncoder("fencepost.gate-policy/v1").
 		Text(string(g.Route)).Text(string(g.Provider)).Text(g.API.String()).Text(g.Git.String()).
@@ -21,9 +23,12 @@ func (g *Gate) policyDigest() [32]byte {
 		Int(g.Repository.ID).Int(g.Repository.OwnerID).Text(g.Repository.FullName()).
 		Text(g.Base).Text(g.Check)
 	g.Plan.encode(e)
-	return e.Bool(g.AllowHTTP).Bool(g.AllowPrivate).
-		Text(g.Content.Symlinks).Text(g.Content.Gitlinks).Text(g.Content.Names).
-		Sum()
+	e.Bool(g.AllowHTTP).Bool(g.AllowPrivate).
+		Text(g.Content.Symlinks).Text(g.Content.Gitlinks).Text(g.Content.Names)
+	if g.Provider != GitHub {
+		e.Int(g.Reviewer.ID).Text(g.Reviewer.Login).Text(g.Reviewer.Token.String()).Text(g.RuleToken.String())
+	}
+	return e.Sum()
 }
 
 // encode appends: action URL, action commit (its 20 bytes), action user name,

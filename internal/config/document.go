@@ -83,22 +83,35 @@ type anchorSection struct {
 
 // gateSection is one gate.
 type gateSection struct {
-	// Provider is what runs the repository. In this version: github.
+	// Provider is what runs the repository. In this version: github, gitea or
+	// forgejo.
 	Provider string `yaml:"provider" need:"required" example:"github" oneof:"github gitlab gitea forgejo"`
-	// API is the base URL of the provider's REST interface.
-	API location `yaml:"api" default:"https://api.github.com"`
-	// Git is the base URL of its smart-HTTP repositories.
-	Git location `yaml:"git" default:"https://github.com"`
+	// API is the base URL of the provider's REST interface. Of github it may
+	// be left out together with git, and is https://api.github.com then; of
+	// gitea and forgejo it ends in /api/v1.
+	API location `yaml:"api" example:"https://git.example.org/api/v1"`
+	// Git is the base URL of its smart-HTTP repositories. Of github it may be
+	// left out together with api, and is https://github.com then.
+	Git location `yaml:"git" example:"https://git.example.org"`
 	// Trust is the name of the trust set that authenticates deliveries.
 	Trust name `yaml:"trust" need:"required" example:"acme"`
-	// App is the GitHub App whose check the branch rule requires.
-	App *appSection `yaml:"app" need:"required" example:"{id: 1, installation: 2, key: file:secrets/app.pem}"`
+	// App is the GitHub App whose check the branch rule requires. Required for
+	// github, and of no other provider.
+	App *appSection `yaml:"app" example:"{id: 1, installation: 2, key: file:secrets/app.pem}"`
+	// Reviewer is the dedicated account whose approval the branch rule
+	// requires. Required for gitea and forgejo, and of no other provider.
+	Reviewer *reviewerSection `yaml:"reviewer" example:"{id: 7, login: gatekeeper, token: file:secrets/reviewer-token}"`
+	// RuleToken refers to the access token of an administrator of the
+	// repository, with read:repository alone: nobody else may read the branch
+	// rule. Required beside reviewer.
+	RuleToken SecretRef `yaml:"rule_token" example:"file:secrets/rule-token"`
 	// Repository is the one whose requests are gated.
 	Repository *repositorySection `yaml:"repository" need:"required" example:"{id: 1296269, owner_id: 1, name: acme/docs}"`
 	// Base is the branch that requests must be against.
 	Base branchRef `yaml:"base" need:"required" example:"refs/heads/main"`
-	// Check is the name of the check run that is published; the branch rule
-	// requires it. Unique among the gates of one repository.
+	// Check is the name of the check run that is published, or with gitea and
+	// forgejo the context of the commit status; the branch rule requires it.
+	// Unique among the gates of one repository.
 	Check checkName `yaml:"check" need:"required" example:"fencepost/docs"`
 	// Plan is what runs.
 	Plan *planSection `yaml:"plan" need:"required" example:"{action: {url: https://github.com/acme/checks.git, commit: <40 hex>}, program: bin/check, sha256: <64 hex>}"`
@@ -109,7 +122,7 @@ type gateSection struct {
 	// and loopback addresses, as on a network of your own.
 	AllowPrivate bool `yaml:"allow_private" default:"false"`
 	// MaxSignedAge shortens replay.max_signed_age for this route. It belongs
-	// to providers that sign a time; github does not.
+	// to providers that sign a time; github, gitea and forgejo do not.
 	MaxSignedAge time.Duration `yaml:"max_signed_age" min:"1s" max:"1h" example:"1m"`
 	// Content says which things a tree may hold.
 	Content Content `yaml:"content"`
@@ -125,6 +138,16 @@ type appSection struct {
 	// Key refers to the App's private key: RSA, 2048 bits or more, PKCS#1 or
 	// PKCS#8, in PEM.
 	Key SecretRef `yaml:"key" need:"required" example:"file:secrets/app.pem"`
+}
+
+// reviewerSection is the account that reviews at Gitea and Forgejo.
+type reviewerSection struct {
+	// ID is the account's id, which survives renames.
+	ID int64 `yaml:"id" need:"required" example:"7" min:"1" max:"9223372036854775807"`
+	// Login is its name: the one on the rule's list of approvers.
+	Login accountName `yaml:"login" need:"required" example:"gatekeeper"`
+	// Token refers to its access token, with write:repository.
+	Token SecretRef `yaml:"token" need:"required" example:"file:secrets/reviewer-token"`
 }
 
 // repositorySection names a repository by what doesn't change, and by what it

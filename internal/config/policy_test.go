@@ -111,8 +111,8 @@ func TestPolicyDigestCoversEveryFieldOfAGate(t *testing.T) {
 	}
 	edits := map[string][2]string{
 		"route":         {"  docs:", "  wiki:"},
-		"api":           gate("api: https://ghe.example.org/api/v3"),
-		"git":           gate("git: https://ghe.example.org"),
+		"api":           gate("api: https://ghe.example.org/api/v3\n    git: https://github.com"),
+		"git":           gate("api: https://api.github.com\n    git: https://ghe.example.org"),
 		"app":           {"{id: 1, installation: 2,", "{id: 3, installation: 2,"},
 		"installation":  {"installation: 2", "installation: 3"},
 		"key":           {"app.pem", "app2.pem"},

@@ -8,7 +8,7 @@ import (
 	"github.com/fencepost/fencepost"
 )
 
-// The providers that sources may come from besides [GitHub].
+// The providers besides [GitHub].
 const (
 	Gitea   ProviderKind = "gitea"
 	Forgejo ProviderKind = "forgejo"

@@ -85,29 +85,8 @@ func (v *validator) source(path string, key name, section sourceSection) Source 
 
 // servers fills in where the repository is.
 func (v *validator) servers(path string, section sourceSection, s *Source) {
-	api, git := section.API, section.Git
-	hasAPI, hasGit := v.given(path+".api"), v.given(path+".git")
-	switch {
-	case s.Provider == GitHub && !hasAPI && !hasGit:
-		api, git = mustLocation(gitHubAPI), mustLocation(gitHubGit)
-	case s.Provider == "" || hasAPI && hasGit:
-	case s.Provider == GitHub:
-		there, missing, example := "api", "git", "https://ghe.example.org"
-		if hasGit {
-			there, missing, example = "git", "api", "https://ghe.example.org/api/v3"
-		}
-		v.refuse(path+"."+missing, "missing: %s is given, so this must be too, such as %s: %s", there, missing, example)
-	default:
-		if !hasAPI {
-			v.refuse(path+".api", "missing: %s has no address of its own: add it, such as api: https://git.example.org/api/v1", s.Provider)
-		}
-		if !hasGit {
-			v.refuse(path+".git", "missing: %s has no address of its own: add it, such as git: https://git.example.org", s.Provider)
-		}
-	}
 	unless := path + ".allow_http"
-	s.API = v.secure(path+".api", api, s.AllowHTTP, unless)
-	s.Git = v.secure(path+".git", git, s.AllowHTTP, unless)
+	s.API, s.Git = v.addresses(path, s.Provider, section.API, section.Git, s.AllowHTTP)
 	seen := map[string]bool{}
 	for i, h := range section.Hosts {
 		at := fmt.Sprintf("%s.hosts[%d]", path, i)

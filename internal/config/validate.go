@@ -263,28 +263,51 @@ func (v *validator) agrees(seen map[string]string, path, field, key, value, prob
 	seen[key] = value
 }
 
+// addresses are those of a provider. GitHub alone has any of its own.
+func (v *validator) addresses(path string, p ProviderKind, api, git location, allowHTTP bool) (apiURL, gitURL *url.URL) {
+	hasAPI, hasGit := v.given(path+".api"), v.given(path+".git")
+	switch {
+	case p == GitHub && !hasAPI && !hasGit:
+		api, git = mustLocation(gitHubAPI), mustLocation(gitHubGit)
+	case p == "" || hasAPI && hasGit:
+	case p == GitHub:
+		there, missing, example := "api", "git", "https://ghe.example.org"
+		if hasGit {
+			there, missing, example = "git", "api", "https://ghe.example.org/api/v3"
+		}
+		v.refuse(path+"."+missing, "missing: %s is given, so this must be too, such as %s: %s", there, missing, example)
+	default:
+		if !hasAPI {
+			v.refuse(path+".api", "missing: %s has no address of its own: add it, such as api: https://git.example.org/api/v1", p)
+		}
+		if !hasGit {
+			v.refuse(path+".git", "missing: %s has no address of its own: add it, such as git: https://git.example.org", p)
+		}
+	}
+	unless := path + ".allow_http"
+	return v.secure(path+".api", api, allowHTTP, unless), v.secure(path+".git", git, allowHTTP, unless)
+}
+
 // gate turns one section into a policy. whole is false where something that
 // the comparison of gates needs is missing; that is reported already.
 func (v *validator) gate(path string, key name, s gateSection) (g Gate, whole bool) {
-	if s.Provider != string(GitHub) {
+	kind := ProviderKind(s.Provider)
+	if kind != GitHub && kind != Gitea && kind != Forgejo {
 		if s.Provider != "" && !v.faulty(path+".provider") {
-			v.refuse(path+".provider", "%s is not yet supported in this version; use github", s.Provider)
+			v.refuse(path+".provider", "%s is not yet supported in this version; use github, gitea or forgejo", s.Provider)
 		}
 		return Gate{}, false
 	}
 	if s.MaxSignedAge != 0 {
-		v.refuse(path+".max_signed_age", "has no meaning for github, which signs no time; take it out")
+		v.refuse(path+".max_signed_age", "has no meaning for %s, which signs no time; take it out", kind)
 	}
 	g = Gate{
-		Route: fencepost.RouteName(key), Provider: GitHub,
-		API:   v.secure(path+".api", s.API, s.AllowHTTP, path+".allow_http"),
-		Git:   v.secure(path+".git", s.Git, s.AllowHTTP, path+".allow_http"),
+		Route: fencepost.RouteName(key), Provider: kind,
 		Trust: fencepost.TrustSetName(s.Trust), Base: string(s.Base), Check: string(s.Check),
 		AllowHTTP: s.AllowHTTP, AllowPrivate: s.AllowPrivate, Content: s.Content,
 	}
-	if s.App != nil {
-		g.App = App{ID: s.App.ID, Installation: s.App.Installation, Key: v.use(path+".app.key", s.App.Key, asAppKey, "")}
-	}
+	g.API, g.Git = v.addresses(path, kind, s.API, s.Git, s.AllowHTTP)
+	v.identity(path, s, &g)
 	if s.Repository != nil {
 		g.Repository = Repository{ID: s.Repository.ID, OwnerID: s.Repository.OwnerID}
 		g.Repository.Owner, g.Repository.Name, _ = strings.Cut(string(s.Repository.Name), "/")
@@ -295,6 +318,44 @@ func (v *validator) gate(path string, key name, s gateSection) (g Gate, whole bo
 	whole = s.Repository != nil && s.Repository.ID != 0 && s.Repository.Name != "" && g.Check != "" &&
 		g.API != nil && g.Git != nil && g.Plan.Action.URL != nil
 	return g, whole
+}
+
+// identity is whom a gate speaks as.
+func (v *validator) identity(path string, s gateSection, g *Gate) {
+	if g.Provider == GitHub {
+		for _, field := range []string{".reviewer", ".rule_token"} {
+			if v.given(path + field) {
+				v.refuse(path+field, "has no meaning for github, which knows a gate by its App; take it out")
+			}
+		}
+		switch {
+		case s.App != nil:
+			g.App = App{ID: s.App.ID, Installation: s.App.Installation, Key: v.use(path+".app.key", s.App.Key, asAppKey, "")}
+		case !v.faultyWithin(path + ".app"):
+			v.refuse(path+".app", "missing: add it, such as app: {id: 1, installation: 2, key: file:secrets/app.pem}")
+		}
+		return
+	}
+	if v.given(path + ".app") {
+		v.refuse(path+".app", "has no meaning for %s, which knows a gate by its reviewer; take it out", g.Provider)
+	}
+	if strings.ContainsAny(g.Check, `*?[]{}!\`) {
+		v.refuse(path+".check", "must have no character that is special in the rule's patterns: one of *?[]{}!\\")
+	}
+	switch {
+	case s.Reviewer != nil:
+		g.Reviewer = Reviewer{
+			ID: s.Reviewer.ID, Login: string(s.Reviewer.Login), Token: v.use(path+".reviewer.token", s.Reviewer.Token, asToken, ""),
+		}
+	case !v.faultyWithin(path + ".reviewer"):
+		v.refuse(path+".reviewer", "missing: add it, such as reviewer: {id: 7, login: gatekeeper, token: file:secrets/reviewer-token}")
+	}
+	switch {
+	case !s.RuleToken.IsZero():
+		g.RuleToken = v.use(path+".rule_token", s.RuleToken, asToken, "")
+	case !v.faultyWithin(path + ".rule_token"):
+		v.refuse(path+".rule_token", "missing: add it, such as rule_token: file:secrets/rule-token; only an administrator's token can prove the branch rule")
+	}
 }
 
 func (v *validator) plan(path string, s planSection, allowHTTP bool, unless string) Plan {
