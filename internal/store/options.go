@@ -46,7 +46,8 @@ type Options struct {
 	// if it is missing.
 	Foreign bool
 	// Wait bounds one transaction, with the wait for locks and connections;
-	// 100 ms to 5 min, default 10 s.
+	// 100 ms to 24 h, default 10 s; beyond minutes it is for reading or writing
+	// all of a table.
 	Wait time.Duration
 	// Connections are how many there are at once: on PostgreSQL in all, on
 	// SQLite those that read, beside the one that writes. 1 to 1000, default
@@ -85,8 +86,8 @@ func (o Options) withDefaults() (Options, error) {
 		fault = "either a path or a URL"
 	case o.Path != "" && o.Now == nil:
 		fault = "a clock for SQLite"
-	case o.Wait < 100*time.Millisecond || o.Wait > 5*time.Minute:
-		fault = "wait must be 100ms to 5m"
+	case o.Wait < 100*time.Millisecond || o.Wait > 24*time.Hour:
+		fault = "wait must be 100ms to 24h"
 	case o.Connections < 1 || o.Connections > 1000:
 		fault = "connections must be 1 to 1000"
 	case o.Tries < 1 || o.Tries > 100:

@@ -14,6 +14,9 @@ import (
 // idleConnection is how long a connection of PostgreSQL stays unused.
 const idleConnection = 5 * time.Minute
 
+// longestConnect bounds the wait for a connection's start.
+const longestConnect = time.Minute
+
 // openPostgres makes the pool. Each setting is sent with each connection's
 // start.
 func (d *DB) openPostgres() error {
@@ -33,8 +36,9 @@ func (d *DB) openPostgres() error {
 			config.RuntimeParams[name] = value
 		}
 	}
-	if config.ConnectTimeout == 0 || config.ConnectTimeout > d.opts.Wait {
-		config.ConnectTimeout = d.opts.Wait
+	// A long wait is for long work, not for a server that is away.
+	if longest := min(d.opts.Wait, longestConnect); config.ConnectTimeout == 0 || config.ConnectTimeout > longest {
+		config.ConnectTimeout = longest
 	}
 	d.postgres = config
 	d.writer = stdlib.OpenDB(*config, stdlib.OptionAfterConnect(raiseDurability))

@@ -41,8 +41,7 @@ func Hold(ctx context.Context, dir string) (*Held, error) {
 
 func holdIn(ctx context.Context, dir durable.FS) (_ *Held, err error) {
 	super, err := inspect(dir)
-	moved := errors.Is(err, ledger.ErrMoved)
-	if err != nil && !moved {
+	if err != nil && !errors.Is(err, ledger.ErrMoved) && !errors.Is(err, ErrCopy) {
 		return nil, err
 	}
 	h := &Held{dir: dir, super: super}
@@ -65,6 +64,9 @@ func holdIn(ctx context.Context, dir durable.FS) (_ *Held, err error) {
 		return nil, err
 	}
 	if err := root.Close(); err != nil {
+		return nil, err
+	}
+	if err := checkLocks(dir, super); err != nil {
 		return nil, err
 	}
 	return h, h.read(ctx)

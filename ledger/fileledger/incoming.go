@@ -25,6 +25,7 @@ type Incoming struct {
 	fsys durable.FS
 	name string
 	lock durable.File // of making ledgers here
+	mark string       // the name of what says that all is here
 
 	super  superblock
 	shards []*incomingShard
@@ -59,6 +60,17 @@ func Receive(_ context.Context, cfg Config) (*Incoming, error) {
 	return in, opError("ledger.receive", err)
 }
 
+// ReceiveCopy is [Receive] for a copy that is made for safe keeping: what is
+// there in the end can be held, and not opened. See [ErrCopy].
+func ReceiveCopy(ctx context.Context, cfg Config) (*Incoming, error) {
+	in, err := Receive(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	in.mark = copyName
+	return in, nil
+}
+
 func receiveIn(cfg Config, fsys durable.FS, name string) (*Incoming, error) {
 	if _, err := durable.CheckVolume(fsys, name, cfg.Volatile); err != nil {
 		return nil, err
@@ -74,19 +86,19 @@ func receiveIn(cfg Config, fsys durable.FS, name string) (*Incoming, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Incoming{cfg: cfg, fsys: fsys, name: name, lock: lock}, nil
+	return &Incoming{cfg: cfg, fsys: fsys, name: name, lock: lock, mark: arrivedName}, nil
 }
 
 func (in *Incoming) dir() durable.FS { return durable.Sub(in.fsys, in.name+incomingSuffix) }
 
 // Arriving implements [ledger.Target].
 func (in *Incoming) Arriving(context.Context) (ledger.Move, error) {
-	return readMove(in.dir(), arrivedName)
+	return readMove(in.dir(), in.mark)
 }
 
 // Arrived implements [ledger.Target].
 func (in *Incoming) Arrived(context.Context) (ledger.Move, error) {
-	return readMove(durable.Sub(in.fsys, in.name), arrivedName)
+	return readMove(durable.Sub(in.fsys, in.name), in.mark)
 }
 
 // Begin implements [ledger.Target].
@@ -192,7 +204,7 @@ func (in *Incoming) prepare(m ledger.Move) error {
 		return err
 	}
 	// Only now, when all that it vouches for is durable.
-	return durable.WriteFile(in.dir(), arrivedName, encodeMove(m))
+	return durable.WriteFile(in.dir(), in.mark, encodeMove(m))
 }
 
 func (s *incomingShard) finish() error {
@@ -233,7 +245,7 @@ func (in *Incoming) Rows(ctx context.Context) iter.Seq2[ledger.Row, error] {
 // still reads what is arriving.
 func (in *Incoming) still(ctx context.Context) (_ *Held, err error) {
 	super, err := inspect(in.dir())
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrCopy) {
 		return nil, err
 	}
 	h := &Held{dir: in.dir(), super: super}
@@ -249,7 +261,7 @@ func (in *Incoming) still(ctx context.Context) (_ *Held, err error) {
 // Arrive implements [ledger.Target].
 func (in *Incoming) Arrive(_ context.Context, m ledger.Move) error {
 	const op = "ledger.arrive"
-	there, err := readMove(in.dir(), arrivedName)
+	there, err := readMove(in.dir(), in.mark)
 	if err == nil && there != m {
 		err = fmt.Errorf("%w: another move is under way in %s", ledger.ErrIncoming, in.name+incomingSuffix)
 	}

@@ -181,6 +181,7 @@ func (s *shard) apply(f frame.Frame) error {
 		return fmt.Errorf("a row of another shard: %w", errRecord)
 	}
 	s.glance.add(rec.key)
+	s.frames++
 	return s.state.apply(rec, f.LSN)
 }
 

@@ -84,6 +84,13 @@ func (l *Ledger) Trust(ctx context.Context) (ledger.Trust, error) {
 	return all, opError("ledger.trust", errors.Join(errs...))
 }
 
+// Retired are the marks of trust sets that were retired, sorted. Its errors
+// are those of [fencepost.Ledger].
+func (l *Ledger) Retired(ctx context.Context) ([]ledger.TrustMark, error) {
+	head, err := l.head(ctx)
+	return head.Retired, err
+}
+
 // Retire forgets the rows of a trust set that are done for ever, and durably
 // answers every delivery that it authenticated and that is not known
 // [fencepost.Expired] from then on. The caller has made sure that no key of the

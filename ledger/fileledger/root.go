@@ -22,6 +22,10 @@ var (
 	ErrMissing = errors.New("a file of the ledger is missing")
 	// ErrPermission: this process may not do with the files what it must.
 	ErrPermission = errors.New("no permission to the ledger's files")
+	// ErrCopy: the directory holds a copy that was made for safe keeping. What
+	// the original has handed out since is not known, so that it is no ledger
+	// until it was restored.
+	ErrCopy = errors.New("a copy of a ledger")
 	// ErrLocks: locks do not exclude on this file system.
 	ErrLocks = errors.New("locks do not work on this file system")
 )
@@ -71,6 +75,8 @@ const (
 	movedLimit = 512
 	// arrivedName is there in a root that came from another store.
 	arrivedName = "ARRIVED"
+	// copyName is there in a copy: see [ErrCopy].
+	copyName = "COPY"
 	// incomingSuffix is behind the name of a root that is not here yet.
 	incomingSuffix = ".incoming"
 )
@@ -101,6 +107,11 @@ func inspect(dir durable.FS) (superblock, error) {
 			Kind: ledger.ErrMoved, File: movedName, Why: "it goes on as ledger " + hex.EncodeToString(m.To[:]),
 			Mend: "configure where it was moved to, or end the move with `fencepost ledger migrate`; never remove this mark while the other is in use",
 		}
+	}
+	if m, err := readMove(dir, copyName); err != nil {
+		return superblock{}, err
+	} else if !m.IsZero() {
+		return super, &RootError{Kind: ErrCopy, File: copyName, Mend: "bring it back with `fencepost ledger restore`, which lets fences go on where they can't meet"}
 	}
 	return super, checkLocks(dir, super)
 }

@@ -67,6 +67,7 @@ type shard struct {
 	full  bool // the disk had no room for a spare segment, at noNew
 
 	compactAfter ledger.Instant // no compaction before
+	frames       int64          // that were read
 
 	scratch []byte
 }

@@ -21,6 +21,9 @@ type Report struct {
 	UUID   [16]byte
 	// Poisoned is why the root takes no writes; nil if it does.
 	Poisoned error
+	// Shut is why the root can't be opened though it may be whole: it was
+	// moved, or is a copy; nil if it can.
+	Shut error
 	// Shards are in order.
 	Shards []ShardReport
 }
@@ -36,6 +39,9 @@ type ShardReport struct {
 	LSN, Snapshot uint64
 	// Segments are those behind the snapshot.
 	Segments int
+	// Frames were read and verified behind the snapshot, and Bytes are the
+	// sizes of all files that were read.
+	Frames, Bytes int64
 	// Torn names file and offset of a write that was never finished nor
 	// acknowledged; the next process that opens the ledger seals it. Empty
 	// if there is none.
@@ -64,15 +70,11 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 }
 
 func verifyIn(ctx context.Context, fsys durable.FS) (Report, error) {
-	b, err := durable.ReadFile(fsys, formatName, superSize)
-	if err != nil {
-		return Report{}, err
+	super, shut := inspect(fsys)
+	if shut != nil && !errors.Is(shut, ledger.ErrMoved) && !errors.Is(shut, ErrCopy) {
+		return Report{}, shut
 	}
-	super, err := decodeSuperblock(b)
-	if err != nil {
-		return Report{}, err
-	}
-	r := Report{UUID: super.uuid, Config: Config{
+	r := Report{UUID: super.uuid, Shut: shut, Config: Config{
 		Lease: super.lease, Capacity: super.capacity, Window: super.window, Shards: super.shards,
 	}}
 	if _, err := fsys.Stat(durable.PoisonName); err == nil {
@@ -122,6 +124,9 @@ func (s *shard) verify(r *ShardReport) error {
 	r.Done = s.state.counts[ledger.Done] + s.state.tabled()
 	r.LSN, r.Snapshot = s.log.pos.LSN-1, s.state.snapshot
 	r.Segments = int(s.log.hdr.Segment-s.state.from) + 1
+	if err := s.measure(r); err != nil {
+		return err
+	}
 	if s.torn {
 		r.Torn = fmt.Sprintf("%s/%s at offset %d", s.log.name, segName(s.log.hdr.Segment), s.log.pos.Offset)
 	}
@@ -143,4 +148,24 @@ func (s *shard) verifyDone() error {
 		last = r.Key
 		return nil
 	})
+}
+
+// measure adds up what was read.
+func (s *shard) measure(r *ShardReport) error {
+	r.Frames = s.frames
+	names := []string{headName}
+	for n := s.state.from; n <= s.log.hdr.Segment; n++ {
+		names = append(names, segName(n))
+	}
+	if s.state.snapshot > 0 {
+		names = append(names, snapName(s.state.snapshot))
+	}
+	for _, name := range names {
+		info, err := s.log.dir.Stat(name)
+		if err != nil {
+			return err
+		}
+		r.Bytes += info.Size
+	}
+	return nil
 }

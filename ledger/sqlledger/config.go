@@ -108,7 +108,7 @@ type Config struct {
 	// other's commits.
 	Parts int
 	// Wait bounds one operation, with the wait for locks and connections;
-	// 100 ms to 5 min, zero means 10 s.
+	// 100 ms to 24 h, zero means 10 s.
 	Wait time.Duration
 	// Connections are how many there are at once; 1 to 1000, zero means 16 on
 	// PostgreSQL, and 4 readers beside the writer on SQLite.

@@ -76,6 +76,19 @@ func countTrust(ctx context.Context, tx *store.Tx) (ledger.Trust, error) {
 	return t, err
 }
 
+// Retired are the marks of trust sets that were retired, sorted. Its errors
+// are those of [fencepost.Ledger].
+func (l *Ledger) Retired(ctx context.Context) (marks []ledger.TrustMark, err error) {
+	err = l.db.Read(ctx, "ledger.retired", func(ctx context.Context, tx *store.Tx) (err error) {
+		marks, err = readRetired(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return nil, opError("ledger.retired", err)
+	}
+	return marks, nil
+}
+
 // retireRows is how many rows a transaction of a retirement removes.
 const retireRows = 500
 

@@ -1,0 +1,100 @@
+package ledger
+
+import (
+	"iter"
+	"math"
+	"time"
+)
+
+const (
+	// NearFullPercent of its capacity is where a ledger is near full,
+	NearFullPercent = 90
+	// NearFullIn is how long before it would be full, at the present rate, it
+	// is near full as well.
+	NearFullIn = 30 * 24 * time.Hour
+
+	// growthWindow is the time over which growth is looked at: a week, so that
+	// weekends count.
+	growthWindow = 7 * 24 * time.Hour
+	// growthLeast is the least time that it is a mean of: a ledger's first busy
+	// hour is no rate of its years.
+	growthLeast = 24 * time.Hour
+)
+
+// Ages say how old rows are. The zero Ages are of no rows.
+type Ages struct {
+	// Oldest is the earliest [Row.Since]; OldestLeased and OldestStaged are of
+	// those states. Zero for none.
+	Oldest, OldestLeased, OldestStaged time.Time
+	// Recent rows came into their state within the last week, Permanent ones
+	// of them stay for ever.
+	Recent, Permanent int
+}
+
+// CountAges goes through rows.
+func CountAges(rows iter.Seq2[Row, error], now time.Time) (Ages, error) {
+	var a Ages
+	for r, err := range rows {
+		if err != nil {
+			return Ages{}, err
+		}
+		a.Add(r, now)
+	}
+	return a, nil
+}
+
+// Add counts one row.
+func (a *Ages) Add(r Row, now time.Time) {
+	a.Oldest = earlier(a.Oldest, r.Since)
+	switch r.State {
+	case Leased:
+		a.OldestLeased = earlier(a.OldestLeased, r.Since)
+	case Staged:
+		a.OldestStaged = earlier(a.OldestStaged, r.Since)
+	case Unclaimed, Done:
+	}
+	if now.Sub(r.Since) <= growthWindow {
+		a.Recent++
+		if _, bounded := r.Lifetime.End(); !bounded {
+			a.Permanent++
+		}
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// PerDay is how many rows a day came to stay for ever, over the last week or
+// as long as there are rows, and at least a day. Bounded rows go again, and
+// fill nothing in the long run.
+func (a Ages) PerDay(now time.Time) float64 {
+	if a.Permanent == 0 {
+		return 0
+	}
+	over := min(growthWindow, max(growthLeast, now.Sub(a.Oldest)))
+	return float64(a.Permanent) / (over.Hours() / 24)
+}
+
+// FullIn is how long a ledger has room at a rate; ok is false if it has for
+// longer than can be told.
+func FullIn(rows, capacity int, perDay float64) (left time.Duration, ok bool) {
+	if rows >= capacity {
+		return 0, true
+	}
+	days := float64(capacity-rows) / perDay
+	if perDay <= 0 || math.IsInf(days, 0) || days > 365*100 {
+		return 0, false
+	}
+	return time.Duration(days * 24 * float64(time.Hour)), true
+}
+
+// NearFull reports whether it is time to make room: [NearFullPercent] is
+// reached, or it would be full within [NearFullIn].
+func NearFull(rows, capacity int, perDay float64) bool {
+	left, ok := FullIn(rows, capacity, perDay)
+	return int64(rows)*100 >= int64(capacity)*NearFullPercent || ok && left <= NearFullIn
+}
