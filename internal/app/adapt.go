@@ -11,7 +11,6 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/alert"
 	"github.com/fencepost/fencepost/internal/artifact"
-	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/inbox"
 	"github.com/fencepost/fencepost/internal/ingress"
@@ -22,7 +21,7 @@ import (
 )
 
 // A queue is the inbox as gates see it.
-type queue struct{ inbox *inbox.Inbox }
+type queue struct{ inbox inbound }
 
 // Next implements [gate.Queue].
 func (q queue) Next(ctx context.Context) (gate.Ticket, error) {
@@ -40,10 +39,12 @@ func (q queue) Read(ctx context.Context, t gate.Ticket) (gate.Recorded, error) {
 		return gate.Recorded{}, err
 	}
 	r, err := q.inbox.Read(ctx, id)
-	if errors.Is(err, frame.ErrCorrupt) {
+	switch {
+	case errors.Is(err, inbox.ErrNotLeased):
+		return gate.Recorded{}, fmt.Errorf("%w: %w", gate.ErrNotHeld, err)
+	case errors.Is(err, inbox.ErrCorrupt):
 		return gate.Recorded{}, &fencepost.Error{Op: "inbox.read", Reason: fencepost.ReasonCorrupt, Err: err}
-	}
-	if err != nil {
+	case err != nil:
 		return gate.Recorded{}, err
 	}
 	return gate.Recorded{
@@ -52,12 +53,16 @@ func (q queue) Read(ctx context.Context, t gate.Ticket) (gate.Recorded, error) {
 }
 
 // Done implements [gate.Queue].
-func (q queue) Done(_ context.Context, t gate.Ticket) error {
+func (q queue) Done(ctx context.Context, t gate.Ticket) error {
 	id, err := inbox.ParseItemID(t.ID)
 	if err != nil {
 		return err
 	}
-	return q.inbox.Done(id, fencepost.ReasonNone)
+	if err := q.inbox.Done(ctx, id); !errors.Is(err, inbox.ErrNotLeased) {
+		return err
+	}
+	// It is another's, or done: nothing for this process either way.
+	return nil
 }
 
 // A repeater knows deliveries that are done or under way.
@@ -67,9 +72,14 @@ type repeater interface {
 	MayKnow(key fencepost.DeliveryKey) bool
 }
 
+// A recording keeps requests until they are done.
+type recording interface {
+	Record(ctx context.Context, d fencepost.AcceptedDelivery, h fencepost.Headers, body []byte) (inbox.Outcome, error)
+}
+
 // A recorder records what ingress admits.
 type recorder struct {
-	inbox   *inbox.Inbox
+	inbox   recording
 	ledger  repeater
 	journal *journal
 	gate    gate.Name
@@ -236,7 +246,7 @@ func subject(s string) alert.Subject {
 }
 
 // evidence is the artifact store as gates and the operations page see it.
-type evidence struct{ store *artifact.Store }
+type evidence struct{ store artifacts }
 
 // Put implements [gate.Store].
 func (e evidence) Put(ctx context.Context, data []byte) (string, error) {

@@ -13,18 +13,16 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/alert"
-	"github.com/fencepost/fencepost/internal/artifact"
 	"github.com/fencepost/fencepost/internal/config"
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/github"
-	"github.com/fencepost/fencepost/internal/gate/notebook"
-	"github.com/fencepost/fencepost/internal/inbox"
 	"github.com/fencepost/fencepost/internal/ingress"
 	"github.com/fencepost/fencepost/internal/ops"
 	"github.com/fencepost/fencepost/internal/receipt"
+	"github.com/fencepost/fencepost/internal/store"
 	"github.com/fencepost/fencepost/ledger/fileledger"
 	"github.com/fencepost/fencepost/runner"
 )
@@ -54,15 +52,14 @@ type App struct {
 	work  *toil
 	decoy decoy
 
-	root      *durable.Root
-	inbox     *inbox.Inbox
-	ledger    *fileledger.Ledger
-	artifacts *artifact.Store
-	receipts  *receipt.Journal
-	alerts    *alert.Book
-	notebook  *notebook.Notebook
-	fetch     *gitfetch.Workspace
-	runner    *runner.Runner
+	root *durable.Root
+	// db is what several machines share; nil for one machine.
+	db       *store.DB
+	spine    spine
+	receipts *receipt.Journal
+	alerts   *alert.Book
+	fetch    *gitfetch.Workspace
+	runner   *runner.Runner
 
 	metrics *ops.Metrics
 	journal *journal
@@ -102,7 +99,7 @@ func Open(ctx context.Context, o Options) (_ *App, err error) {
 		}
 	}()
 	for _, step := range []func(context.Context) error{
-		a.openTrust, a.openStores, a.openWorkspaces, a.openSources, a.openGates, a.openListeners,
+		a.openTrust, a.openDatabase, a.openStores, a.openWorkspaces, a.openSources, a.openGates, a.openListeners,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -156,7 +153,7 @@ func (a *App) openStores(ctx context.Context) error {
 	a.root = root
 	a.opened(root.Close)
 	for _, open := range []func(context.Context) error{
-		a.openReceipts, a.openAlerts, a.openLedger, a.openInbox, a.openNotebook, a.openArtifacts,
+		a.openReceipts, a.openAlerts, a.openSpine,
 	} {
 		if err := open(ctx); err != nil {
 			return err
@@ -217,54 +214,10 @@ func LedgerConfig(c *config.Config, now func() time.Time) fileledger.Config {
 	}
 }
 
-func (a *App) openLedger(ctx context.Context) (err error) {
-	if a.ledger, err = fileledger.Open(ctx, LedgerConfig(a.Config, a.Now)); err != nil {
-		return fmt.Errorf("open ledger: %w", err)
-	}
-	a.opened(a.ledger.Close)
-	return nil
-}
-
-func (a *App) openInbox(ctx context.Context) (err error) {
-	c := a.Config.Inbox
-	// The inbox makes a root of its own, so that its failed sync stops it and
-	// no reading beside it.
-	a.inbox, err = inbox.Open(ctx, durable.OS(filepath.Join(a.Config.DataDir, "inbox")), inbox.Config{
-		MaxEntries: c.MaxEntries, MaxBytes: int64(c.MaxBytes), SegmentBytes: int64(c.Segment),
-		MaxBody: int(a.Config.Ingress.MaxBody), RetryAfter: a.Config.Ingress.RetryAfter, MinFree: int64(c.MinFree),
-		OnDamage: a.inboxDamaged,
-	})
-	if err != nil {
-		return fmt.Errorf("open inbox: %w", err)
-	}
-	a.opened(a.inbox.Close)
-	return nil
-}
-
 // inboxDamaged is told of bytes that were promised and do not verify.
 func (a *App) inboxDamaged(d *frame.CorruptError) {
 	a.Log.Error("the inbox is damaged", "reason", string(fencepost.ReasonCorrupt), "file", d.File, "offset", d.Offset)
 	a.standing(alert.LedgerCorrupt, true)
-}
-
-func (a *App) openNotebook(context.Context) (err error) {
-	if a.notebook, err = notebook.Open(a.sub("notebook"), notebook.Limits{}, a.Now); err != nil {
-		return err
-	}
-	a.opened(a.notebook.Close)
-	return nil
-}
-
-func (a *App) openArtifacts(ctx context.Context) (err error) {
-	c := a.Config.Artifacts
-	a.artifacts, err = artifact.Open(ctx, a.sub("artifacts"), artifact.Limits{
-		ArtifactBytes: int64(c.MaxSize), Count: int64(c.MaxCount), TotalBytes: int64(c.MaxTotal), TTL: c.Keep,
-	}, a.Now)
-	if err != nil {
-		return err
-	}
-	a.opened(a.artifacts.Close)
-	return nil
 }
 
 // openWorkspaces sweeps what dead processes left, and says so.
@@ -348,7 +301,10 @@ func (a *App) Run(ctx context.Context) error {
 			errs <- err
 		})
 	}
-	run(&back, behind, "inbox", a.inbox.Run)
+	run(&back, behind, "inbox", a.spine.inbox.Run)
+	if a.spine.clean != nil {
+		run(&back, behind, "ledger", a.spine.clean)
+	}
 	run(&back, behind, "alerts", a.alerts.Run)
 	run(&back, behind, "upkeep", a.upkeep)
 	run(&back, behind, "operations listener", func(ctx context.Context) error { return a.ops.Run(ctx, a.opsListener) })

@@ -185,12 +185,12 @@ const lookShare = 32
 func (a *App) openPool(gates []*gate.Gate) (err error) {
 	w := a.Config.Work
 	a.pool, err = gate.New(gate.Config{
-		Gates: gates, Queue: queue{a.inbox}, Ledger: a.ledger, Fetcher: gate.Fetching(a.fetch),
+		Gates: gates, Queue: queue{a.spine.inbox}, Ledger: a.spine.ledger, Fetcher: gate.Fetching(a.fetch),
 		Runner: a.throttle(),
-		Store:  evidence{a.artifacts}, Notes: a.notebook, Standings: a.notebook,
+		Store:  evidence{a.spine.artifacts}, Notes: a.spine.notebook, Standings: a.spine.notebook,
 		Journal: a.journal, Alerts: alerts{a.alerts, a.Log}, Log: a.Log, Now: a.Now,
 		Limits: gate.Limits{
-			Workers: w.Workers, Lease: a.Config.Ledger.Lease, Attempts: w.Attempts, Starts: max(w.Starts, w.Attempts),
+			Workers: w.Workers, Ahead: a.spine.ahead, Lease: a.Config.Ledger.Lease, Attempts: w.Attempts, Starts: max(w.Starts, w.Attempts),
 			MaxWorkAge: w.MaxAge, QueueAge: a.Config.Replay.MaxQueueAge, LookPause: min(time.Second, a.Config.Ledger.Lease/lookShare), Backoff: w.Backoff, MaxBackoff: w.MaxBackoff,
 			PublishAttempts: a.Config.Provider.PublishAttempts, NotYetVisible: a.Config.Provider.NotYetVisible,
 			Drain: max(w.Drain, 1),
@@ -202,7 +202,7 @@ func (a *App) openPool(gates []*gate.Gate) (err error) {
 func (a *App) openHealer(watched []gate.Watched) (err error) {
 	h := a.Config.Healing
 	a.healer, err = gate.NewHealer(gate.HealConfig{
-		Gates: watched, Standings: a.notebook, Alerts: alerts{a.alerts, a.Log}, Now: a.Now, Report: a.reportHealing,
+		Gates: watched, Standings: a.spine.notebook, Alerts: alerts{a.alerts, a.Log}, Now: a.Now, Report: a.reportHealing,
 		Limits: gate.HealLimits{Interval: h.Interval, Lookback: h.Lookback, Redeliveries: h.Redeliveries,
 			Timeout: h.Timeout, Grace: h.Grace, Inspected: h.Inspected, Patience: h.Patience, Asks: h.Asks,
 		},
@@ -252,7 +252,7 @@ func (a *App) openIngress() error {
 			Rule: a.rule(g), Verifier: a.trust[g.Trust], Headers: githubHeaders(),
 			Admission: admission{a.lanes[name]},
 			Recorder: &recorder{
-				inbox: a.inbox, ledger: a.ledger, journal: a.journal, gate: name, wake: a.pool.Wake, now: a.Now,
+				inbox: a.spine.inbox, ledger: a.spine.ledger, journal: a.journal, gate: name, wake: a.pool.Wake, now: a.Now,
 			},
 		}
 	}
@@ -288,7 +288,7 @@ func (a *App) openOps() {
 	a.ops = ops.New(ops.Options{
 		Sources: sources,
 		Metrics: a.metrics, Health: ops.NewHealth(ops.HealthOptions{Now: a.Now}, a.checks()...),
-		Deliveries: a, Gates: a, Alerts: a, Artifacts: evidence{a.artifacts}, Figures: a,
+		Deliveries: a, Gates: a, Alerts: a, Artifacts: evidence{a.spine.artifacts}, Figures: a,
 		Build: a.Build, Now: a.Now, Log: a.Log,
 	})
 }

@@ -84,7 +84,7 @@ func (a *App) programSink(c config.Source, content sink.Content, dataDir string)
 		Source: c.ID, StateDir: filepath.Join(dataDir, sinkState, c.ID.String()), Content: content, Workspace: a.fetch,
 		Repository: check.Repository{Provider: string(c.Provider), ID: strconv.FormatInt(c.Repository.ID, 10), Name: c.Repository.FullName()},
 		Ref:        c.Ref, Action: a.sinkAction(c), ActionCommit: plan.Action.Commit, Program: plan.Program, SHA256: digest,
-		Limits: runLimits(plan.Limits), Runner: a.throttle(), Reports: evidence{a.artifacts},
+		Limits: runLimits(plan.Limits), Runner: a.throttle(), Reports: evidence{a.spine.artifacts},
 	})
 	if err != nil {
 		return nil, err

@@ -148,10 +148,12 @@ func (a *App) openState(ctx context.Context, s *sourcing) error {
 	if err != nil {
 		return err
 	}
-	if s.db, err = store.Open(ctx, o); err != nil {
-		return fmt.Errorf("database: %w", err)
+	if s.db = a.db; s.db == nil {
+		if s.db, err = store.Open(ctx, o); err != nil {
+			return fmt.Errorf("database: %w", err)
+		}
+		a.opened(s.db.Close)
 	}
-	a.opened(s.db.Close)
 	c := jobs.Config{
 		DB: s.db.Writer(), Dialect: jobs.SQLite, Now: a.Now, Log: a.Log, Workers: a.Config.SourceWork.Workers,
 		Timeout: longestRun(a.Config.Sources) + time.Minute, Drain: a.Config.SourceWork.Drain,

@@ -44,10 +44,10 @@ func (a *App) levels() ops.Levels {
 			return a.ingress.Stats().BodyBytes, int64(a.Config.Ingress.BodyMemory)
 		},
 		Inbox: func() ops.InboxLevel {
-			if a.inbox == nil {
+			if a.spine.inbox == nil {
 				return ops.InboxLevel{}
 			}
-			s := a.inbox.Stats()
+			s := a.spine.inbox.Stats()
 			level := ops.InboxLevel{
 				Entries: int64(s.Entries), MaxEntries: int64(a.Config.Inbox.MaxEntries),
 				Bytes: s.Bytes, MaxBytes: int64(a.Config.Inbox.MaxBytes),
@@ -81,10 +81,10 @@ func (a *App) ledgerLevel() (rows, capacity int64) {
 func (a *App) artifactLevel() (count, bytes int64) { return a.artifactSize.get() }
 
 func (a *App) runningLevel() int {
-	if a.inbox == nil {
+	if a.spine.inbox == nil {
 		return 0
 	}
-	return a.inbox.Stats().Leased
+	return a.spine.inbox.Stats().Leased
 }
 
 func (a *App) routeNames() []fencepost.RouteName {
@@ -101,8 +101,8 @@ func (a *App) routeNames() []fencepost.RouteName {
 // checks are what /readyz asks.
 func (a *App) checks() []ops.Check {
 	checks := []ops.Check{
-		{Name: "ledger", Probe: func(context.Context) error { return a.ledger.Health().Err() }},
-		{Name: "inbox", Probe: func(context.Context) error { return withReason("inbox", a.inbox.Health()) }},
+		{Name: "ledger", Probe: func(context.Context) error { return a.spine.ledger.Health().Err() }},
+		{Name: "inbox", Probe: func(context.Context) error { return withReason("inbox", a.spine.inbox.Health()) }},
 		{Name: "data_dir", Probe: func(context.Context) error { return withReason("data_dir", a.root.Check()) }},
 		{Name: "draining", Probe: func(context.Context) error {
 			if a.ingress.Stats().Draining {
@@ -111,7 +111,12 @@ func (a *App) checks() []ops.Check {
 			return nil
 		}},
 	}
-	if s := a.sourcing; s != nil {
+	if s := a.sourcing; s == nil && a.db != nil {
+		checks = append(checks, ops.Check{Name: "database", Probe: func(ctx context.Context) error {
+			_, err := a.db.Now(ctx)
+			return errors.Join(a.db.Check(), err)
+		}})
+	} else if s != nil {
 		checks = append(checks, ops.Check{Name: "database", Probe: func(ctx context.Context) error {
 			_, err := s.state.OpenAlerts(ctx)
 			return errors.Join(s.db.Check(), err)
@@ -161,7 +166,7 @@ func (a *App) upkeep(ctx context.Context) error {
 		case <-alive.C:
 			a.refresh(ctx)
 		case <-expire.C:
-			if err := a.artifacts.Expire(ctx); err != nil {
+			if err := a.spine.artifacts.Expire(ctx); err != nil {
 				a.Log.Warn("old evidence could not be removed", "reason", string(fencepost.ReasonOf(err)))
 			}
 		}
@@ -173,7 +178,7 @@ func (a *App) upkeep(ctx context.Context) error {
 func (a *App) failed() error {
 	err := a.root.Check()
 	if err == nil {
-		err = a.ledger.Health().Poisoned
+		err = a.spine.ledger.Health().Poisoned
 	}
 	if err == nil && a.sourcing != nil {
 		// The queue writes there too, and must not go on.
@@ -210,14 +215,19 @@ func (a *App) refresh(ctx context.Context) {
 	if err := a.writeAlive(); err != nil {
 		a.Log.WarnContext(ctx, "the sign of life could not be written", "reason", string(fencepost.ReasonOf(err)))
 	}
-	stat, err := a.ledger.Stat(ctx)
+	rows, full, err := a.spine.rows(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	a.ledgerRows.set(int64(stat.Rows()), 0)
-	a.standing(alert.LedgerCorrupt, err != nil || !a.ledger.Health().OK() || errors.Is(a.inbox.Health(), frame.ErrCorrupt))
-	a.standing(alert.LedgerCapacity, stat.Full > 0 || a.inbox.Stats().Entries >= max(1, a.Config.Inbox.MaxEntries*9/10))
-	if count, bytes, err := a.artifacts.Usage(ctx); err == nil {
+	a.standing(alert.LedgerCorrupt, a.corrupt(err))
+	if err != nil && a.db != nil {
+		// What was known stands until the database answers again.
+		a.Log.WarnContext(ctx, "the ledger could not be counted", "reason", string(fencepost.ReasonOf(err)))
+		return
+	}
+	a.ledgerRows.set(int64(rows), 0)
+	a.standing(alert.LedgerCapacity, full || a.spine.inbox.Stats().Entries >= max(1, a.Config.Inbox.MaxEntries*9/10))
+	if count, bytes, err := a.spine.artifacts.Usage(ctx); err == nil {
 		a.artifactSize.set(count, bytes)
 	}
 }
@@ -335,7 +345,7 @@ func sizeText(bytes int64) string {
 
 // Figures implements [ops.Figures].
 func (a *App) Figures(context.Context) []ops.Figure {
-	in := a.inbox.Stats()
+	in := a.spine.inbox.Stats()
 	rows, capacity := a.ledgerLevel()
 	count, bytes := a.artifactLevel()
 	return []ops.Figure{

@@ -66,6 +66,8 @@ type Config struct {
 	// SinkOf, where set, gives the YAML of the source's sink in a world whose
 	// forge is made: with the commit and digest of the check's program.
 	SinkOf func(w *World, commit, digest string) string
+	// Database, where set, is the PostgreSQL URL of the controller's state.
+	Database string
 	// YAML is appended to the configuration, for further sections.
 	YAML string
 	// Args are appended to `fencepost serve`.
@@ -87,7 +89,8 @@ type World struct {
 	Controller *Controller
 	// sourceYAML and sourceToken are the source's section and credential.
 	sourceYAML, sourceToken string
-	// beside are further controllers over the same data directory.
+	// beside are further controllers, over the same data directory or the same
+	// database.
 	beside []*Controller
 	// Secret signs webhooks. HookURL is where they go, OpsURL the root of the
 	// operations listener.
@@ -153,7 +156,25 @@ func (w *World) controller(log, config, hookURL, opsURL string) *Controller {
 
 // Beside makes one more controller over the same data directory, with ports
 // of its own, which is not started yet. [World.Close] stops it.
-func (w *World) Beside(ctx context.Context) (*Controller, error) {
+func (w *World) Beside(ctx context.Context) (*Controller, error) { return w.another(ctx, nil) }
+
+// Elsewhere makes one more controller as on another machine: with a data
+// directory of its own, over the database of a URL. It is not started yet;
+// [World.Close] stops it.
+func (w *World) Elsewhere(ctx context.Context, database string) (*Controller, error) {
+	secret := fmt.Sprintf("database-%d", len(w.beside)+2)
+	if err := os.WriteFile(filepath.Join(w.Dir, "secrets", secret), []byte(database), 0o600); err != nil {
+		return nil, err
+	}
+	return w.another(ctx, []string{
+		"\ndata_dir: data\n", fmt.Sprintf("\ndata_dir: data-%d\n", len(w.beside)+2),
+		"file:secrets/database\"", "file:secrets/"+secret+"\"",
+	})
+}
+
+// another makes one more controller whose configuration differs in these
+// texts and its ports.
+func (w *World) another(ctx context.Context, differ []string) (*Controller, error) {
 	free, err := freeAddresses(ctx, 2)
 	if err != nil {
 		return nil, err
@@ -163,10 +184,10 @@ func (w *World) Beside(ctx context.Context) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	place := strings.NewReplacer(
+	place := strings.NewReplacer(append(differ,
 		"\nlisten: "+strings.TrimSuffix(strings.TrimPrefix(w.HookURL, "http://"), "/hooks/"+Gate), "\nlisten: "+hook,
 		"\nops_listen: "+strings.TrimPrefix(w.OpsURL, "http://"), "\nops_listen: "+ops,
-	)
+	)...)
 	name := filepath.Join(w.Dir, fmt.Sprintf("fencepost-%d.yaml", len(w.beside)+2))
 	if err := os.WriteFile(name, []byte(place.Replace(string(text))), 0o600); err != nil {
 		return nil, err
@@ -242,7 +263,8 @@ func (w *World) makeChecks(ctx context.Context) (string, error) {
 
 var configuration = template.Must(template.New("fencepost.yaml").Parse(`version: 1
 data_dir: data
-listen: {{.Listen}}
+{{if .World.Database}}database: "file:secrets/database"
+{{end}}listen: {{.Listen}}
 ops_listen: {{.Ops}}
 trust:
   acme:
@@ -291,6 +313,9 @@ func (w *World) configure(hook, ops string, installation int64) error {
 	}
 	if w.PrivateChecks {
 		files[filepath.Join(secrets, "checks")] = []byte(w.ChecksToken)
+	}
+	if w.Database != "" {
+		files[filepath.Join(secrets, "database")] = []byte(w.Database)
 	}
 	if w.Source != nil {
 		files[filepath.Join(secrets, SourceName)] = []byte(w.sourceToken)
