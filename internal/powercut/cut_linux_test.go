@@ -101,6 +101,7 @@ func TestPowerCutsLoseNothingAnswered(t *testing.T) {
 						t.FailNow()
 					}
 				}
+				v.Close()
 			}
 			t.Logf("%d cuts: %d answers before them; %d times a delivery and %d times a mail was looked for after one; %d lost",
 				total.cuts, total.answers, total.deliveries, total.mails, total.lost)
@@ -117,6 +118,7 @@ func TestPowerCutsLoseWhatWasNotSynced(t *testing.T) {
 			for range (fs.cuts(t) + 19) / 20 {
 				v := powercut.Make(t, t.TempDir(), fs.kind, fs.options)
 				total.add(cut(t, v, newPromises(), 0, true))
+				v.Close()
 			}
 			t.Logf("%d cuts without syncs: %d answers before them, %d deliveries and mails lost of %d",
 				total.cuts, total.answers, total.lost, total.deliveries+total.mails)

@@ -53,6 +53,8 @@ type Volume struct {
 	point   string
 	mounted bool
 	starts  uint64
+	// host holds the image, where it is no file system of the machine's.
+	host *Volume
 	// next is the image after a cut by a clone.
 	next string
 }
@@ -63,12 +65,14 @@ type Volume struct {
 func Make(tb testing.TB, dir string, kind Kind, options string) *Volume {
 	tb.Helper()
 	need(tb, kind)
-	if kind == Btrfs {
-		need(tb, XFS)
-		host := create(tb, dir, XFS, "", "host", hostBytes)
-		dir = host.point
+	if kind != Btrfs {
+		return create(tb, dir, kind, options, string(kind), imageBytes)
 	}
-	return create(tb, dir, kind, options, string(kind), imageBytes)
+	need(tb, XFS)
+	host := create(tb, dir, XFS, "", "host", hostBytes)
+	v := create(tb, host.point, kind, options, string(kind), imageBytes)
+	v.host = host
+	return v
 }
 
 // need skips the test where a volume can't be made.
@@ -103,12 +107,24 @@ func create(tb testing.TB, dir string, kind Kind, options, name string, bytes in
 	if err := v.mount(); err != nil {
 		tb.Skipf("no power is cut here: %v", err)
 	}
-	tb.Cleanup(func() {
-		if err := v.unmount(); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(v.Close)
 	return v
+}
+
+// Close unmounts the volume and removes its image. Without it, the test's end
+// does.
+func (v *Volume) Close() {
+	v.tb.Helper()
+	err := v.unmount()
+	if err == nil {
+		err = os.RemoveAll(v.image)
+	}
+	if err != nil {
+		v.tb.Error(err)
+	}
+	if v.host != nil {
+		v.host.Close()
+	}
 }
 
 // Path is where the volume is mounted.
@@ -134,17 +150,49 @@ func (v *Volume) unmount() error {
 		return nil
 	}
 	ctx := context.WithoutCancel(v.tb.Context())
-	for waited := time.Duration(0); ; waited += unmountEvery {
+	waited := time.Duration(0)
+	for ; ; waited += unmountEvery {
 		err := unix.Unmount(v.point, 0)
 		if err == nil {
-			v.mounted = false
-			return nil
+			break
 		}
 		if !errors.Is(err, unix.EBUSY) || waited > unmountWithin {
 			return errors.Join(fmt.Errorf("unmount %s: %w", v.point, err), command(ctx, "umount", "-l", v.point))
 		}
 		time.Sleep(unmountEvery)
 	}
+	v.mounted = false
+	// The file system lives on while a namespace of mounts that was made
+	// meanwhile, as for a sandbox, has it too: then a new mount would find it
+	// as it was.
+	for ; ; waited += unmountEvery {
+		device, err := loopOf(v.image)
+		if err != nil || device == "" {
+			return err
+		}
+		if waited > unmountWithin {
+			return fmt.Errorf("%s still has %s, %v after it was unmounted", device, v.image, waited)
+		}
+		time.Sleep(unmountEvery)
+	}
+}
+
+// loopOf names the loop device of an image, or "".
+func loopOf(image string) (string, error) {
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // freed meanwhile
+		}
+		if strings.TrimSpace(string(text)) == image {
+			return filepath.Base(filepath.Dir(filepath.Dir(name))), nil
+		}
+	}
+	return "", nil
 }
 
 // Cut takes the power away. What uses the volume goes on, and fails, or
