@@ -60,6 +60,14 @@ fuzz: ## a round of FUZZTIME for each fuzz target (default 10s)
 model: ## check the model of the ledger exhaustively, and that its mutants are found
 	@scripts/model $(MODELSIZE)
 
+.PHONY: enumerate
+enumerate: ## crash ledger and inbox at every call, a million states (LEDGER, INBOX)
+	@scripts/enumerate
+
+.PHONY: mutate
+mutate: ## break the code in each of the ways that a test must notice
+	@scripts/mutate
+
 .PHONY: soak
 soak: build ## kill -9 a serving controller under load, at most SOAKTIME (default 30m)
 	@scripts/soak $(SOAKTIME)
