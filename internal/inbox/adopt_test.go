@@ -47,6 +47,7 @@ func TestTheLogOfADeadProcessIsAdopted(t *testing.T) {
 		if third.own.slot != 0 || third.Stats().Entries != 0 {
 			t.Errorf("slot %d with %d entries, want slot 0 with none", third.own.slot, third.Stats().Entries)
 		}
+		must(t, third.Health()) // no segment that was removed is missed
 		must(t, third.Close())
 		must(t, second.Close())
 		must(t, <-ran)

@@ -464,8 +464,13 @@ func (j *journal) takeHint() (segment uint64, offset int64, err error) {
 	if !bytes.Equal(b, encodeHint(j.id, segment, offset)) {
 		segment, offset = 0, 0
 	}
-	_, err = j.lock.WriteAt(make([]byte, hintSize), 0)
-	return segment, offset, errors.Join(err, j.lock.Sync())
+	return segment, offset, j.dropHint()
+}
+
+// dropHint removes the hint durably.
+func (j *journal) dropHint() error {
+	_, err := j.lock.WriteAt(make([]byte, hintSize), 0)
+	return errors.Join(err, j.lock.Sync())
 }
 
 // close frees the files and the slot.

@@ -217,7 +217,7 @@ func (b *Inbox) move(j *journal, entries []*entry) (moved int, err error) {
 // removal is durable before the next, so that a crash never leaves a gap.
 func (b *Inbox) remove(j *journal, seg *segment) error {
 	b.mu.Lock()
-	damaged := seg.damaged
+	damaged, last := seg.damaged, len(j.segments) == 1
 	var offset int64
 	for _, d := range b.damage {
 		if d.File == seg.name {
@@ -225,6 +225,12 @@ func (b *Inbox) remove(j *journal, seg *segment) error {
 		}
 	}
 	b.mu.Unlock()
+	if j != b.own && last {
+		// Nobody may look for it by the hint.
+		if err := j.dropHint(); err != nil {
+			return err
+		}
+	}
 	var err error
 	if damaged {
 		err = b.root.Rename(seg.name, asideName(seg.name, offset))
