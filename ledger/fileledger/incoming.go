@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/frame"
@@ -176,6 +177,15 @@ func (in *Incoming) Put(_ context.Context, rows []ledger.Row) error {
 		}
 	}
 	return nil
+}
+
+// CloseThrough makes what ended by then [fencepost.Expired] for good, as the
+// head's Closed does: for a source that cleans up while it is read. It is
+// called before Prepare.
+func (in *Incoming) CloseThrough(end time.Time) {
+	for _, s := range in.shards {
+		s.w.closed = later(s.w.closed, end)
+	}
 }
 
 // Prepare implements [ledger.Target].
