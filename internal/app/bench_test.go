@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/config"
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/github"
@@ -153,7 +154,7 @@ func serveWhole(b *testing.B) string {
 	must(b, err)
 	table, err := ingress.NewTable(webhook.Decoy{Work: 1}, ingress.Route{
 		Rule:     fencepost.RouteRule{Route: "docs", TrustSet: "acme", SignedTime: fencepost.SignedTimeNone, Window: fencepost.DefaultReplayWindow},
-		Verifier: trusted, Headers: githubHeaders(), Admission: admission{lane},
+		Verifier: trusted, Headers: headersOf(config.GitHub), Admission: admission{lane},
 		Recorder: &recorder{
 			inbox: in, ledger: led, journal: &journal{receipts: receipts, metrics: metrics, log: log}, gate: gate.Name("docs"),
 			wake: func(fencepost.DeliveryKey) bool { return false }, now: time.Now,

@@ -9,40 +9,29 @@ import (
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/config"
 	"github.com/fencepost/fencepost/internal/gate"
-	"github.com/fencepost/fencepost/internal/gate/github"
 	"github.com/fencepost/fencepost/internal/ingress"
 	"github.com/fencepost/fencepost/internal/ops"
 	"github.com/fencepost/fencepost/internal/strictjson"
 	"github.com/fencepost/fencepost/runner"
-	"github.com/fencepost/fencepost/webhook"
 )
-
-// A lane is a provider's side of a gate, with what finds missed deliveries.
-type lane interface {
-	gate.Lane
-	gate.Watcher
-	gate.DeliveryLog
-}
 
 // openGates makes lanes, pool, healer and both servers. It sends nothing.
 func (a *App) openGates(context.Context) error {
 	a.lanes = map[gate.Name]lane{}
-	clients := map[string]*github.Client{}
+	lanes := newLanes(a)
 	var gates []*gate.Gate
 	var watched []gate.Watched
 	for _, g := range a.Config.Gates {
-		client, err := a.client(clients, g)
+		l, err := lanes.open(g)
 		if err != nil {
-			return err
-		}
-		l, err := a.lane(client, g)
-		if err != nil {
-			return err
+			return fmt.Errorf("gates.%s: %w", g.Route, err)
 		}
 		name := gate.Name(g.Route)
 		a.lanes[name] = l
 		gates = append(gates, a.gate(g, l))
-		watched = append(watched, gate.Watched{Gate: name, Watcher: l, Log: l})
+		w := gate.Watched{Gate: name, Watcher: l}
+		w.Log, _ = l.(gate.DeliveryLog)
+		watched = append(watched, w)
 	}
 	if err := a.openPool(gates); err != nil {
 		return err
@@ -55,60 +44,6 @@ func (a *App) openGates(context.Context) error {
 	}
 	a.openOps()
 	return nil
-}
-
-// client returns the one client of a gate's installation: GitHub counts by
-// installation.
-func (a *App) client(known map[string]*github.Client, g config.Gate) (*github.Client, error) {
-	id := fmt.Sprintf("%s %d %d", g.API, g.App.ID, g.App.Installation)
-	if c, ok := known[id]; ok {
-		return c, nil
-	}
-	key := g.App.Key
-	c, err := github.NewClient(github.ClientConfig{
-		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now,
-		UserAgent: "fencepost/" + a.Build.Version,
-		App: github.App{
-			ID: g.App.ID, Installation: g.App.Installation,
-			Key: func(context.Context) (fencepost.Secret, error) { return key.Resolve(a.LookupEnv) },
-		},
-		Limits: a.githubLimits(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("gates.%s: %w", g.Route, err)
-	}
-	a.opened(func() error { c.Close(); return nil })
-	known[id] = c
-	return c, nil
-}
-
-func (a *App) githubLimits() github.Limits {
-	p := a.Config.Provider
-	return github.Limits{
-		RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages,
-		NotYetVisible: p.NotYetVisible, MaxRateLimitWait: orNegative(p.MaxRateLimitWait),
-		WriteInterval: orNegative(p.WriteInterval),
-	}
-}
-
-// orNegative says "none" where zero would say "default".
-func orNegative[T ~int64](d T) T {
-	if d == 0 {
-		return -1
-	}
-	return d
-}
-
-func (a *App) lane(client *github.Client, g config.Gate) (lane, error) {
-	l, err := github.NewLane(client, github.LaneConfig{
-		Gate:       gate.Name(g.Route),
-		Repository: github.Repository{ID: g.Repository.ID, OwnerID: g.Repository.OwnerID, Name: g.Repository.FullName()},
-		BaseRef:    g.Base, Check: g.Check, Git: g.Git, AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate, JSON: a.jsonLimits(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("gates.%s: %w", g.Route, err)
-	}
-	return l, nil
 }
 
 func (a *App) jsonLimits() strictjson.Limits {
@@ -132,7 +67,7 @@ func (a *App) gate(g config.Gate, l gate.Lane) *gate.Gate {
 		}
 	}
 	return &gate.Gate{
-		Name: gate.Name(g.Route), Rule: a.rule(g), Trust: a.trust[g.Trust], Lane: l,
+		Name: gate.Name(g.Route), Rule: a.rule(g), Trust: a.signedBy(g.Provider, g.Trust), Lane: l,
 		Provider: string(g.Provider), RepositoryID: fmt.Sprint(g.Repository.ID),
 		Plan: gate.Plan{
 			Action: action, Commit: plan.Action.Commit, Program: plan.Program, SHA256: plan.SHA256,
@@ -233,15 +168,6 @@ func (a admission) Admit(h fencepost.Headers, body []byte) error {
 	return err
 }
 
-// deliveryHeader is GitHub's own id of a delivery. Nothing here reads it, but
-// one that stands twice is ambiguous (DESIGN §4).
-const deliveryHeader = "x-github-delivery"
-
-// githubHeaders are the headers of a GitHub route.
-func githubHeaders() []string {
-	return append(webhook.GitHub{}.Headers(), github.EventHeader, deliveryHeader)
-}
-
 func (a *App) openIngress() error {
 	routes := make([]ingress.Route, len(a.Config.Gates))
 	sets := map[fencepost.RouteName]fencepost.TrustSetName{}
@@ -249,7 +175,7 @@ func (a *App) openIngress() error {
 		name := gate.Name(g.Route)
 		sets[g.Route] = g.Trust
 		routes[i] = ingress.Route{
-			Rule: a.rule(g), Verifier: a.trust[g.Trust], Headers: githubHeaders(),
+			Rule: a.rule(g), Verifier: a.signedBy(g.Provider, g.Trust), Headers: headersOf(g.Provider),
 			Admission: admission{a.lanes[name]},
 			Recorder: &recorder{
 				inbox: a.spine.inbox, ledger: a.spine.ledger, journal: a.journal, gate: name, wake: a.pool.Wake, now: a.Now,

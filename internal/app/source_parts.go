@@ -80,7 +80,7 @@ func (a *App) giteaClient(c config.Source) (*gitea.Client, error) {
 	}
 	client, err := gitea.New(gitea.Config{
 		API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous,
-		UserAgent: "fencepost/" + a.Build.Version, Now: a.Now,
+		UserAgent: a.userAgent(), Now: a.Now,
 		Limits: gitea.Limits{RequestTimeout: timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *App) githubSource(c config.Source) (remote.Identity, remote.Ancestry, g
 	limits := a.githubLimits()
 	limits.RequestTimeout = min(limits.RequestTimeout, c.Timings.Observe)
 	o := github.ClientConfig{
-		API: c.API, AllowHTTP: c.AllowHTTP, Now: a.Now, UserAgent: "fencepost/" + a.Build.Version, Limits: limits,
+		API: c.API, AllowHTTP: c.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(), Limits: limits,
 	}
 	id := ""
 	switch app := c.Credential.App; {
@@ -220,16 +220,11 @@ func (a *App) sourceRoute(s *sourcing, c *config.Source, src *source.Source) (r 
 
 // pushRoute is the ingress route of a source.
 func (a *App) pushRoute(r sourceRoute) ingress.Route {
-	keys := a.trust[r.config.Trust]
-	var verifier fencepost.Verifier = keys
-	if r.config.Provider != config.GitHub {
-		verifier = giteaTrust{keys}
-	}
 	return ingress.Route{
 		Rule: fencepost.RouteRule{
 			Route: r.config.Route, TrustSet: r.config.Trust, SignedTime: fencepost.SignedTimeNone, Window: a.Config.Replay,
 		},
-		Verifier: verifier, Headers: r.headers, Admission: r,
+		Verifier: a.signedBy(r.config.Provider, r.config.Trust), Headers: r.headers, Admission: r,
 		Recorder: pushRecorder{sourceRoute: r, intake: a.sourcing.intake},
 	}
 }

@@ -1,0 +1,158 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/config"
+	forge "github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/gate"
+	"github.com/fencepost/fencepost/internal/gate/gitea"
+	"github.com/fencepost/fencepost/internal/gate/github"
+	"github.com/fencepost/fencepost/webhook"
+)
+
+// A lane is a provider's side of a gate, with what finds missed deliveries. One
+// whose provider keeps a log of deliveries is a [gate.DeliveryLog] as well.
+type lane interface {
+	gate.Lane
+	gate.Watcher
+}
+
+// lanes makes the lanes of all gates, which share clients.
+type lanes struct {
+	app *App
+	// installations has one client each, since GitHub counts by installation;
+	// accounts has one for each instance and token.
+	installations map[string]*github.Client
+	accounts      map[string]*forge.Client
+}
+
+func newLanes(a *App) lanes {
+	return lanes{app: a, installations: map[string]*github.Client{}, accounts: map[string]*forge.Client{}}
+}
+
+// open makes the lane of a gate. It sends nothing.
+func (l lanes) open(g config.Gate) (lane, error) {
+	if g.Provider == config.GitHub {
+		return l.github(g)
+	}
+	return l.gitea(g)
+}
+
+func (l lanes) github(g config.Gate) (lane, error) {
+	client, err := l.installation(g)
+	if err != nil {
+		return nil, err
+	}
+	return github.NewLane(client, github.LaneConfig{
+		Gate:       gate.Name(g.Route),
+		Repository: github.Repository{ID: g.Repository.ID, OwnerID: g.Repository.OwnerID, Name: g.Repository.FullName()},
+		BaseRef:    g.Base, Check: g.Check, Git: g.Git, AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate, JSON: l.app.jsonLimits(),
+	})
+}
+
+func (l lanes) installation(g config.Gate) (*github.Client, error) {
+	id := fmt.Sprintf("%s %d %d", g.API, g.App.ID, g.App.Installation)
+	if c, ok := l.installations[id]; ok {
+		return c, nil
+	}
+	a, key := l.app, g.App.Key
+	c, err := github.NewClient(github.ClientConfig{
+		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now,
+		UserAgent: a.userAgent(),
+		App: github.App{
+			ID: g.App.ID, Installation: g.App.Installation,
+			Key: func(context.Context) (fencepost.Secret, error) { return key.Resolve(a.LookupEnv) },
+		},
+		Limits: a.githubLimits(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.opened(func() error { c.Close(); return nil })
+	l.installations[id] = c
+	return c, nil
+}
+
+func (a *App) githubLimits() github.Limits {
+	p := a.Config.Provider
+	return github.Limits{
+		RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages,
+		NotYetVisible: p.NotYetVisible, MaxRateLimitWait: orNegative(p.MaxRateLimitWait),
+		WriteInterval: orNegative(p.WriteInterval),
+	}
+}
+
+// orNegative says "none" where zero would say "default".
+func orNegative[T ~int64](d T) T {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+func (l lanes) gitea(g config.Gate) (lane, error) {
+	reviews, err := l.account(g, g.Reviewer.Token)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := l.account(g, g.RuleToken)
+	if err != nil {
+		return nil, err
+	}
+	return gitea.New(gitea.LaneConfig{
+		Gate: gate.Name(g.Route), Kind: gitea.Kind(g.Provider),
+		Repository: gitea.Repository{ID: g.Repository.ID, OwnerID: g.Repository.OwnerID, Name: g.Repository.FullName()},
+		BaseRef:    g.Base, Check: g.Check, Reviewer: gitea.Reviewer{ID: g.Reviewer.ID, Login: g.Reviewer.Login},
+		Reviews: reviews, Rules: rules, Git: g.Git, AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate,
+		Budgets: budgets(l.app.Config.Fetch), MaxPages: l.app.Config.Provider.Pages, JSON: l.app.jsonLimits(),
+	})
+}
+
+// account returns the one client of an instance and a token.
+func (l lanes) account(g config.Gate, token config.SecretRef) (*forge.Client, error) {
+	id := fmt.Sprintf("%s %v %t", g.API, token, g.AllowHTTP)
+	if c, ok := l.accounts[id]; ok {
+		return c, nil
+	}
+	a := l.app
+	c, err := forge.New(forge.Config{
+		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(),
+		Token:  func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) },
+		Limits: forge.Limits{RequestTimeout: a.Config.Provider.Timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.opened(func() error { c.Close(); return nil })
+	l.accounts[id] = c
+	return c, nil
+}
+
+func (a *App) userAgent() string { return "fencepost/" + a.Build.Version }
+
+// signedBy is a trust set as the verifier of what a provider signs.
+func (a *App) signedBy(p config.ProviderKind, set fencepost.TrustSetName) gate.Trust {
+	keys := a.trust[set]
+	if p == config.GitHub {
+		return keys
+	}
+	return giteaTrust{keys}
+}
+
+// The providers' own ids of a delivery. Nothing of a gate reads them, but one
+// that stands twice is ambiguous (DESIGN §4).
+const (
+	githubDelivery = "x-github-delivery"
+	giteaDelivery  = "x-gitea-delivery"
+)
+
+// headersOf are the headers of a gate's route.
+func headersOf(p config.ProviderKind) []string {
+	if p == config.GitHub {
+		return append(webhook.GitHub{}.Headers(), github.EventHeader, githubDelivery)
+	}
+	return append(webhook.Gitea{}.Headers(), gitea.EventHeader, giteaDelivery)
+}
