@@ -258,13 +258,17 @@ func (l *lane) Create(ctx context.Context, document []byte) (gate.Published, err
 		}
 		sim.at(sim.now()+d, func() { sim.provider.show(text, 0) })
 		return gate.Published{}, unknown
+	case AnswerLost:
+		if o.draw%3 == 0 {
+			if sim.mutant == TakesUnknownForDone {
+				return gate.Published{ID: "0"}, nil
+			}
+			return gate.Published{}, unknown // and so was the request
+		}
 	case Lag:
 		lag = time.Duration(o.draw%3000) * time.Millisecond
 	}
 	id := sim.provider.show(text, lag)
-	if sim.mutant == TakesUnknownForDone && o.fault.kind == AnswerLost {
-		return gate.Published{ID: id}, nil
-	}
 	if err := l.late(ctx, o); err != nil || o.fault.kind == AnswerLost {
 		return gate.Published{}, unknown
 	}

@@ -127,6 +127,21 @@ func (s *Sim) judge(e event) {
 	}
 }
 
+// end is how the delivery ended, for people.
+func (o *oracle) end() string {
+	switch {
+	case len(o.refused) > 0:
+		return "refused " + string(o.refused[0])
+	case len(o.ended) == 0:
+		return "none"
+	case o.shown > 0:
+		return "shown"
+	case strings.HasPrefix(o.staged, nonePrefix):
+		return o.staged
+	}
+	return "moved on before it was shown"
+}
+
 func (o *oracle) complete(step int) {
 	if o.completedAt == 0 {
 		o.completedAt = step

@@ -129,7 +129,7 @@ func (p *process) receive(n int, d *delivery, sender int) bool {
 		}
 		p.sim.note(event{kind: evAcked, slot: p.slot, delivery: n})
 	}
-	recorded, err := p.recordIn(ctx, accepted, d)
+	recorded, err := p.recordIn(ctx, accepted, d, at)
 	if err != nil || !recorded {
 		return p.sim.mutant == AcksBeforeSync
 	}
@@ -141,7 +141,7 @@ func (p *process) receive(n int, d *delivery, sender int) bool {
 }
 
 // recordIn is what package app's recorder does.
-func (p *process) recordIn(ctx context.Context, a fencepost.AcceptedDelivery, d *delivery) (bool, error) {
+func (p *process) recordIn(ctx context.Context, a fencepost.AcceptedDelivery, d *delivery, at func(op string) call) (bool, error) {
 	if p.ledger.MayKnow(a.Key()) {
 		known, err := p.ledger.Repeat(ctx, a)
 		if err != nil {
@@ -160,6 +160,11 @@ func (p *process) recordIn(ctx context.Context, a fencepost.AcceptedDelivery, d 
 				return true, nil
 			}
 		}
+	}
+	// Several may have been answered under one token, and go on from here in
+	// some order.
+	if _, err := p.take(ctx, at("inbox")); err != nil {
+		return false, err
 	}
 	outcome, err := p.inbox.Record(ctx, a, d.headers, []byte(d.body))
 	if err != nil || outcome == inbox.Conflict {

@@ -106,14 +106,11 @@ func (s *Sim) spoilClaim(delivery int, answer fencepost.Claim) fencepost.Claim {
 	return answer
 }
 
-// spoilLease is the lease that a mutant shows to the ledger.
-func (s *Sim) spoilLease(delivery int, l fencepost.Lease) fencepost.Lease {
+// heldBy is the lease that stands, for a mutant that takes any other for it.
+func (s *Sim) heldBy(delivery int) (fencepost.Lease, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mutant == ComparesNoFence && s.leases[delivery].Valid() {
-		return s.leases[delivery]
-	}
-	return l
+	return s.leases[delivery], s.mutant == ComparesNoFence && s.leases[delivery].Valid()
 }
 
 // stageInMemory answers as if what is staged were always one's own.

@@ -34,6 +34,10 @@ type Result struct {
 	Took  time.Duration
 	// Faults counts the faults that came, by kind and phase.
 	Faults [lastKind + 1][lastPhase + 1]int
+	// Ends are how the deliveries ended, by reason; Copies how many of them
+	// are shown twice.
+	Ends   []string
+	Copies int
 	// Violations are what must not have happened; empty if all is well.
 	Violations []Violation
 	// Story is what happened, where it was asked for.
@@ -56,30 +60,30 @@ type Sim struct {
 	over     chan struct{} // closed at the end
 
 	// Owned by the loop, which runs while nobody else does.
-	slots        []*process // nil while none is there
-	lives        []int
-	all          []*process
-	timed        []appointment
-	plan         []planned
-	due          []planned // on the disk or at the provider: at the next call
-	calm         bool
-	calmSince    time.Duration
-	down         bool // the machine has crashed
-	boots        int
-	paused       time.Duration // of the boot clock
-	pauseFrom    time.Duration
-	pauseUntil   time.Duration
-	wallStep     time.Duration
-	wallMoved    bool
-	phases       map[[2]int]Phase
-	last         int // the slot that had the token
-	moved        int // gates moved to end what is shown twice
-	buf          []*actor
-	hash         uint64
-	story        []event
-	violations   []Violation
-	faults       [lastKind + 1][lastPhase + 1]int
-	plannedCount int
+	slots           []*process // nil while none is there
+	lives           []int
+	all             []*process
+	timed           []appointment
+	plan            []planned
+	due             []planned // on the disk or at the provider: at the next call
+	calm            bool
+	calmSince       time.Duration
+	down, rebooting bool // the machine has crashed, and will start again
+	boots           int
+	slept, paused   time.Duration // of the boot clock
+	pauseFrom       time.Duration
+	pauseUntil      time.Duration
+	wallStep        time.Duration
+	wallMoved       bool
+	phases          map[[2]int]Phase
+	last            int // the slot that had the token
+	moved           int // gates moved to end what is shown twice
+	buf             []*actor
+	hash            uint64
+	story           []event
+	violations      []Violation
+	faults          [lastKind + 1][lastPhase + 1]int
+	plannedCount    int
 
 	// Owned by whoever has the token.
 	steps             int
@@ -126,6 +130,12 @@ func Run(seed uint64, root *crashfs.Disk, o Options) Result {
 	s.loop()
 	s.end()
 	r := Result{Seed: seed, Hash: s.hash, Steps: s.steps, Took: s.now(), Faults: s.faults, Violations: s.violations}
+	for _, o := range s.oracles {
+		r.Ends = append(r.Ends, o.end())
+		if o.shown > 1 {
+			r.Copies++
+		}
+	}
 	if s.record {
 		r.Story = s.Story()
 	}
@@ -145,7 +155,11 @@ func (s *Sim) draw() {
 	}
 	for range 1 + r.IntN(3) {
 		n := s.newDelivery(int64(1 + r.IntN(len(s.provider.requests))))
-		s.send(n, time.Duration(r.IntN(4000))*time.Millisecond+time.Duration(n), r.IntN(8))
+		first := r.IntN(8)
+		s.send(n, time.Duration(r.IntN(4000))*time.Millisecond+time.Duration(n), first)
+		if r.IntN(3) == 0 {
+			s.send(n, time.Duration(r.IntN(4000))*time.Millisecond+time.Duration(n), first+1)
+		}
 	}
 	for range r.IntN(5) {
 		k := Kind(1 + r.IntN(int(lastKind)))
@@ -156,9 +170,13 @@ func (s *Sim) draw() {
 				phase = Creating
 			}
 		}
-		skip := r.IntN(14)
-		if k.ofProvider() {
-			skip = 0
+		skip := 0
+		switch {
+		case k.ofProvider():
+		case phase == Fetching, phase == Refreshing, phase == Looking, phase == Creating:
+			skip = r.IntN(2) // these are over soon
+		default:
+			skip = r.IntN(14)
 		}
 		s.plan = append(s.plan, planned{kind: k, phase: phase, skip: skip, draw: r.Uint64()})
 	}
@@ -284,6 +302,10 @@ func (s *Sim) keepAppointments() bool {
 
 // lookAfter starts anew what has ended, the whole machine where it must be.
 func (s *Sim) lookAfter() bool {
+	if s.down && !s.rebooting {
+		s.afterCrash(CrashTorn)
+		return true
+	}
 	if s.down {
 		return false
 	}
@@ -358,12 +380,13 @@ func (s *Sim) crashed() {
 
 // afterCrash has the machine start again.
 func (s *Sim) afterCrash(k Kind) {
+	s.rebooting = true
 	draw := s.rng.Uint64()
 	s.at(s.now()+time.Duration(500+s.rng.IntN(4000))*time.Millisecond, func() {
 		s.disk = s.disk.After(policy(k, draw))
 		s.disk.SetCapacity(0)
 		s.boots++
-		s.down = false
+		s.down, s.rebooting = false, false
 		if s.poisoned() {
 			s.clearPoison()
 		}

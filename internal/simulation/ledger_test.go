@@ -72,7 +72,10 @@ func (b book) Renew(ctx context.Context, d fencepost.AcceptedDelivery, l fencepo
 	if err != nil {
 		return nil, err
 	}
-	answer, err := b.Ledger.Renew(ctx, d, b.p.sim.spoilLease(n, l))
+	answer, err := b.Ledger.Renew(ctx, d, l)
+	if held, ok := b.p.sim.heldBy(n); ok && answer == (fencepost.Lost{}) {
+		answer, err = b.Ledger.Renew(ctx, d, held)
+	}
 	if b.p.sim.mutant == NeverLoses {
 		answer, err = fencepost.Renewed{Lease: l}, nil
 	}
@@ -91,7 +94,10 @@ func (b book) Stage(ctx context.Context, d fencepost.AcceptedDelivery, l fencepo
 	if err != nil {
 		return nil, err
 	}
-	answer, err := b.Ledger.Stage(ctx, d, b.p.sim.spoilLease(n, l), p)
+	answer, err := b.Ledger.Stage(ctx, d, l, p)
+	if held, ok := b.p.sim.heldBy(n); ok && answer == (fencepost.Lost{}) {
+		answer, err = b.Ledger.Stage(ctx, d, held, p)
+	}
 	if b.p.sim.mutant == StagesInMemory && err == nil {
 		answer = b.p.sim.stageInMemory(d, l, p)
 	}

@@ -23,6 +23,8 @@ type call struct {
 	// name and off are a file's.
 	name string
 	off  int64
+	// disk is set for calls on the disk.
+	disk bool
 }
 
 func compareCalls(a, b call) int {

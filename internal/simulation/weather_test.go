@@ -77,7 +77,7 @@ func (s *Sim) faultAt(a *actor) Kind {
 		case f.kind == SyncError:
 			fits = fits && (a.op == string(crashfs.OpSync) || a.op == string(crashfs.OpSyncDir))
 		default:
-			fits = fits && a.delivery < 0 && a.op != string(crashfs.OpLock)
+			fits = fits && a.disk && a.op != string(crashfs.OpLock)
 		}
 		if fits {
 			s.due = append(s.due[:i], s.due[i+1:]...)
@@ -96,9 +96,6 @@ func (s *Sim) meets(a *actor, f planned) Kind {
 		return 0
 	}
 	s.faults[f.kind][p]++
-	if f.kind == CrashInCall {
-		s.afterCrash(CrashTorn)
-	}
 	if f.kind == EffectLate && a.delivery >= 0 {
 		s.deliveries[a.delivery].late = true
 	}
@@ -136,9 +133,13 @@ func (s *Sim) happen(f planned) {
 	case WallDay:
 		s.wallStep += sign * 24 * time.Hour
 		s.wallMoved = true
+	case Suspend:
+		slept := lease/2 + time.Duration(f.draw%15_000)*time.Millisecond
+		s.slept += slept
+		s.wallStep += slept
 	case BootPause:
 		if s.pauseUntil < s.now() {
-			s.paused = s.now() - s.bootTime()
+			s.paused += s.pauseUntil - s.pauseFrom
 			s.pauseFrom = s.now()
 			s.pauseUntil = s.now() + time.Duration(f.draw%20_000)*time.Millisecond
 		}
@@ -166,16 +167,14 @@ func (s *Sim) move(draw uint64, delivery int) {
 	}
 }
 
-// bootTime is the clock of the machine's start, less its pauses.
+// bootTime is the clock of the machine's start: its sleep counts, its pauses
+// do not.
 func (s *Sim) bootTime() time.Duration {
-	now := s.now()
-	if now < s.pauseUntil {
-		return s.pauseFrom - s.paused
-	}
+	running := s.now() - s.paused
 	if s.pauseUntil > 0 {
-		return now - s.paused - (s.pauseUntil - s.pauseFrom)
+		running -= max(0, min(s.now(), s.pauseUntil)-s.pauseFrom)
 	}
-	return now
+	return running + s.slept
 }
 
 // wall is the wall clock as the system has it.

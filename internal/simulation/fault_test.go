@@ -32,6 +32,9 @@ const (
 	// WallHour, WallDay: the wall clock is set, back or forth.
 	WallHour
 	WallDay
+	// Suspend: the machine sleeps for longer than a lease: its clocks have
+	// gone on, and no timer has.
+	Suspend
 	// BootPause: the clock that times leases stands still for a while.
 	BootPause
 	// Repeat: a delivery is sent once more, to any process.
@@ -54,7 +57,7 @@ const (
 var kindNames = [...]string{
 	Kill: "kill", KillInCall: "kill in a call", CrashLost: "crash, lost", CrashKept: "crash, kept", CrashTorn: "crash, torn",
 	CrashInCall: "crash in a call", SyncError: "sync error", DiskFull: "disk full", Stop: "stopped", Restart: "restart",
-	WallHour: "wall clock ±1 h", WallDay: "wall clock ±1 day", BootPause: "boot clock pause", Repeat: "repeat",
+	WallHour: "wall clock ±1 h", WallDay: "wall clock ±1 day", Suspend: "suspended", BootPause: "boot clock pause", Repeat: "repeat",
 	GateMoved: "gate moved", ProviderError: "5xx", RateLimit: "rate limit", AnswerLost: "answer lost",
 	AnswerLate: "answer late", EffectLate: "effect late", Lag: "lists lag",
 }

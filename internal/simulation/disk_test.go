@@ -41,7 +41,7 @@ func (f diskFS) do(op crashfs.Op, name string, off int64, call func() error) err
 }
 
 func callOf(p *process, op crashfs.Op, name string, off int64) call {
-	return call{slot: p.slot, delivery: -1, op: string(op), name: name, off: off}
+	return call{slot: p.slot, delivery: -1, op: string(op), name: name, off: off, disk: true}
 }
 
 // meet makes the call under its fault.
