@@ -69,10 +69,52 @@ func newPlanner(t *target, store *pack.Store, have *have) *planner {
 
 // tree walks from the commit and judges every path. Blobs need not be there.
 func (p *planner) tree(ctx context.Context) error {
+	if len(p.plan.nodes) == 0 {
+		if err := p.begin(); err != nil {
+			return err
+		}
+	}
+	return p.walk(ctx, true)
+}
+
+// advance is tree as far as its objects are there. To be called again when
+// there are more.
+func (p *planner) advance(ctx context.Context) error {
+	if len(p.plan.nodes) == 0 {
+		if ready, err := p.ready(); err != nil || !ready {
+			return err
+		}
+		if err := p.begin(); err != nil {
+			return err
+		}
+	}
+	return p.walk(ctx, false)
+}
+
+// ready reports whether the commit and the root of its tree are there.
+func (p *planner) ready() (bool, error) {
+	i, ok := p.store.Lookup(p.t.Commit.ObjectID)
+	if !ok || p.store.Kind(i) != object.Commit {
+		return false, nil
+	}
+	content, err := p.store.Content(i, nil)
+	if err != nil {
+		return false, host("read spool", err)
+	}
+	facts, err := object.ParseCommit(content)
+	if err != nil {
+		return false, nil // which begin will say
+	}
+	_, ok = p.store.Lookup(facts.Tree.ObjectID)
+	return ok, nil
+}
+
+// begin enters the root of the commit's tree.
+func (p *planner) begin() error {
 	if err := p.commit(p.t.Commit); err != nil {
 		return err
 	}
-	return p.walk(ctx)
+	return p.enter(0)
 }
 
 // finish finds the content of every file and judges what depends on it.
@@ -97,6 +139,7 @@ type planner struct {
 	store   *pack.Store
 	have    *have // nil: there is none
 	names   *pathrule.Checker
+	added   func(int32) // nil, or told of each node but the root
 	plan    plan
 	reached []bool // objects that the tree names
 	count   int    // of them
@@ -268,11 +311,9 @@ func (p *planner) leaveOut() {
 	}
 }
 
-// walk adds every path below the root, without recursion.
-func (p *planner) walk(ctx context.Context) error {
-	if err := p.enter(0); err != nil {
-		return err
-	}
+// walk adds every path below the root, without recursion. Unless all objects
+// are there, it stops at the first directory whose tree is not.
+func (p *planner) walk(ctx context.Context, all bool) error {
 	for len(p.stack) > 0 {
 		top := &p.stack[len(p.stack)-1]
 		if len(top.children) == 0 {
@@ -280,6 +321,11 @@ func (p *planner) walk(ctx context.Context) error {
 			continue
 		}
 		next := top.children[0]
+		if !all && next.mode == object.Dir {
+			if _, here := p.store.Lookup(next.id); !here {
+				return nil
+			}
+		}
 		top.children = top.children[1:]
 		p.path = p.path[:top.pathLen]
 		i, err := p.add(top.dir, next)
@@ -413,7 +459,11 @@ func (p *planner) add(dir int32, c child) (int32, error) {
 		}
 	}
 	p.plan.nodes = append(p.plan.nodes, n)
-	return int32(len(p.plan.nodes) - 1), nil
+	i := int32(len(p.plan.nodes) - 1)
+	if p.added != nil {
+		p.added(i)
+	}
+	return i, nil
 }
 
 // pathOf returns the path of a node, without a slash at its end; "" for the

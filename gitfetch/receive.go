@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"sync"
 	"time"
 
@@ -85,7 +84,24 @@ var (
 // there is none, and nothing of it.
 func (f *fetcher) attempt(ctx context.Context, h *have, plain bool) (c *Checkout, err error) {
 	f.stats.Incremental = h != nil
-	store, planner, err := f.receive(ctx, h, plain)
+	var early *placer
+	defer func() {
+		if early != nil && err != nil {
+			err = errors.Join(err, f.drop(early.tree))
+		}
+	}()
+	if h == nil {
+		if early, err = f.newPlacer(ctx); err != nil {
+			return nil, err
+		}
+	}
+	store, planner, err := f.receive(ctx, h, plain, early)
+	if early != nil {
+		// Where it failed, receiving has failed by that, too.
+		if left := early.end(); err == nil {
+			err = left
+		}
+	}
 	if store != nil {
 		defer func() {
 			if left := store.Close(); left != nil {
@@ -100,7 +116,7 @@ func (f *fetcher) attempt(ctx context.Context, h *have, plain bool) (c *Checkout
 	f.dog.stop()
 	f.stats.Receive += f.lap()
 	if planner == nil {
-		planner = newPlanner(f.t, store, h)
+		planner = f.plannerOf(early, store, h)
 		err = planner.tree(ctx)
 	}
 	var p *plan
@@ -111,13 +127,15 @@ func (f *fetcher) attempt(ctx context.Context, h *have, plain bool) (c *Checkout
 	if err != nil {
 		return nil, err
 	}
-	return f.write(ctx, store, h, p)
+	return f.write(ctx, store, h, p, early)
 }
 
 // receive gets what is needed. With a filter a planner has walked through the
 // tree by then.
-func (f *fetcher) receive(ctx context.Context, h *have, plain bool) (*pack.Store, *planner, error) {
+func (f *fetcher) receive(ctx context.Context, h *have, plain bool, early *placer) (*pack.Store, *planner, error) {
 	var source *packSource
+	ctx, abort := context.WithCancel(ctx)
+	defer abort()
 	filtered := false
 	err := f.client.converse(ctx, func(caps capabilities) (err error) {
 		filtered = !plain && (f.t.Select != nil || h.partial()) && caps.has("fetch", "filter")
@@ -132,19 +150,21 @@ func (f *fetcher) receive(ctx context.Context, h *have, plain bool) (*pack.Store
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := f.readPack(ctx, source, nil, h)
+	receiving := &receiving{abort: abort, have: h, early: early}
+	store, err := f.readPack(ctx, source, nil, receiving)
 	if err != nil || !filtered {
 		return store, nil, err
 	}
 	f.stats.Filtered = true
-	p := newPlanner(f.t, store, h)
+	receiving.have = nil // whose files are for deltas of the first pack alone
+	p := f.plannerOf(early, store, h)
 	if err := p.tree(ctx); err != nil {
 		return store, nil, err
 	}
 	ids := p.missing()
 	for len(ids) > 0 {
 		n := min(len(ids), wantsPerRequest)
-		if store, err = f.blobs(ctx, store, ids[:n]); err != nil {
+		if store, err = f.blobs(ctx, store, ids[:n], receiving); err != nil {
 			return store, nil, err
 		}
 		ids = ids[n:]
@@ -152,19 +172,36 @@ func (f *fetcher) receive(ctx context.Context, h *have, plain bool) (*pack.Store
 	return store, p, nil
 }
 
+// plannerOf returns the planner of those files that were written already, which
+// has been on its way, or a new one.
+func (f *fetcher) plannerOf(early *placer, store *pack.Store, h *have) *planner {
+	if early == nil {
+		return newPlanner(f.t, store, h)
+	}
+	early.planner.store = store
+	return early.planner
+}
+
+// A receiving is what stays the same for all packs of one attempt.
+type receiving struct {
+	abort context.CancelFunc // ends the conversation
+	have  *have              // nil: no delta is on what is here
+	early *placer            // nil: nothing is written before all is there
+}
+
 // wantsPerRequest keeps a request below half a MiB, which servers and proxies
 // that bound them let through.
 const wantsPerRequest = 10_000
 
 // blobs adds single blobs to a store. With an error the store is closed.
-func (f *fetcher) blobs(ctx context.Context, store *pack.Store, ids []fencepost.ObjectID) (*pack.Store, error) {
+func (f *fetcher) blobs(ctx context.Context, store *pack.Store, ids []fencepost.ObjectID, with *receiving) (*pack.Store, error) {
 	var source *packSource
 	err := f.client.converse(ctx, func(caps capabilities) (err error) {
 		source, err = f.client.requestBlobs(ctx, caps, ids)
 		return err
 	})
 	if err == nil {
-		store, err = f.readPack(ctx, source, store, nil)
+		store, err = f.readPack(ctx, source, store, with)
 	} else {
 		err = errors.Join(err, store.Close())
 		store = nil
@@ -177,7 +214,7 @@ func (f *fetcher) blobs(ctx context.Context, store *pack.Store, ids []fencepost.
 
 // readPack takes one pack in, and closes its answer. With an error there is no
 // store, and into is closed.
-func (f *fetcher) readPack(ctx context.Context, source *packSource, into *pack.Store, h *have) (_ *pack.Store, err error) {
+func (f *fetcher) readPack(ctx context.Context, source *packSource, into *pack.Store, with *receiving) (_ *pack.Store, err error) {
 	b := &f.t.Budgets
 	opts := pack.Options{
 		Limits: pack.Limits{
@@ -193,9 +230,13 @@ func (f *fetcher) readPack(ctx context.Context, source *packSource, into *pack.S
 		Into:     into,
 		Inflated: &f.inflated,
 		Stop:     stopper(ctx),
+		Abort:    with.abort,
 	}
-	if h != nil {
-		bases := h.bases()
+	if with.early != nil {
+		opts.Taker = with.early
+	}
+	if with.have != nil {
+		bases := with.have.bases()
 		defer func() { err = errors.Join(err, bases.close()) }()
 		opts.Base = bases.find
 	}
@@ -212,35 +253,34 @@ func (f *fetcher) readPack(ctx context.Context, source *packSource, into *pack.S
 	return store, nil
 }
 
-// write makes the directory and moves it to its place.
-func (f *fetcher) write(ctx context.Context, store *pack.Store, h *have, p *plan) (*Checkout, error) {
-	temp := path.Join(f.w.name, randomName())
-	w := &writer{t: f.t, store: store, have: h, plan: p, stamps: make([]stamp, len(p.nodes))}
-	err := f.writeTree(ctx, w, temp)
+// write makes what is not made yet, and moves the directory to its place.
+func (f *fetcher) write(ctx context.Context, store *pack.Store, h *have, p *plan, early *placer) (*Checkout, error) {
+	w := &writer{t: f.t, store: store, have: h, plan: p, stamps: make([]stamp, len(p.nodes)), todo: make([]bool, len(p.nodes))}
+	if early != nil {
+		w.tree, w.early = early.tree, early
+	} else {
+		var err error
+		if w.tree, err = f.makeTree(); err != nil {
+			return nil, err
+		}
+	}
+	w.look()
+	err := f.writeTree(ctx, w)
 	f.stats.Write += f.lap()
 	f.stats.Files, f.stats.Directories, f.stats.OutputBytes, f.stats.LeftOut = p.files, p.dirs, p.output, p.out
 	w.reused.report(&f.stats)
 	var c *Checkout
 	if err == nil {
-		c, err = f.w.adopt(f.t, p, w, temp, f.final, f.stats)
+		c, err = f.w.adopt(f.t, p, w, f.final, f.stats)
 	}
-	if err != nil {
-		return nil, errors.Join(err, cleanupError(removeIn(f.root, temp)))
+	if err != nil && early == nil {
+		err = errors.Join(err, f.drop(w.tree))
 	}
-	return c, nil
+	return c, err
 }
 
-// writeTree makes the directory temp and all of the plan in it.
-func (f *fetcher) writeTree(ctx context.Context, w *writer, temp string) (err error) {
-	if err := f.root.Mkdir(temp, dirPerm); err != nil {
-		return host("make directory", err)
-	}
-	dir, err := f.root.OpenRoot(temp)
-	if err != nil {
-		return host("open directory", err)
-	}
-	defer func() { err = errors.Join(err, host("close directory", dir.Close())) }()
-	w.device = deviceOf(dir)
+// writeTree makes all of the plan that is not there yet.
+func (f *fetcher) writeTree(ctx context.Context, w *writer) error {
 	if f.t.Progress != nil {
 		objects, wire := int64(w.store.Len()), f.client.wire
 		var mu sync.Mutex
@@ -253,5 +293,11 @@ func (f *fetcher) writeTree(ctx context.Context, w *writer, temp string) (err er
 			f.t.Progress(Progress{Objects: objects, TotalObjects: objects, WireBytes: wire, Files: most, TotalFiles: w.plan.files})
 		}
 	}
-	return w.write(ctx, dir)
+	if err := w.write(ctx, w.tree.dir); err != nil {
+		return err
+	}
+	if w.progress != nil {
+		w.progress(w.written.Load())
+	}
+	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fencepost/fencepost/gitfetch/internal/object"
 	"github.com/fencepost/fencepost/internal/durable"
 )
 
@@ -328,19 +327,23 @@ func (s *Sweeping) owned(root *os.Root, name string, lock durable.File) error {
 
 // adopt moves a finished tree from the workspace to its place, and makes a
 // checkout of it.
-func (w *Workspace) adopt(t *target, p *plan, made *writer, temp, final string, stats Stats) (*Checkout, error) {
+func (w *Workspace) adopt(t *target, p *plan, made *writer, final string, stats Stats) (*Checkout, error) {
 	fsys := durable.OS(w.base)
-	if t.Sync == SyncAll {
-		if err := syncDirs(fsys, temp, p.nodes); err != nil {
-			return nil, err
+	if made.tree.sync != nil {
+		if err := made.tree.sync.Sync(); err != nil {
+			return nil, host("sync directory", err)
 		}
+	}
+	device := made.tree.device
+	if err := made.tree.close(); err != nil {
+		return nil, err
 	}
 	if _, err := fsys.Stat(final); err == nil {
 		return nil, ErrExists
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, host("look at directory", err)
 	}
-	if err := fsys.Rename(temp, final); err != nil {
+	if err := fsys.Rename(made.tree.name, final); err != nil {
 		return nil, host("rename directory", err)
 	}
 	c := &Checkout{
@@ -352,7 +355,7 @@ func (w *Workspace) adopt(t *target, p *plan, made *writer, temp, final string, 
 		policy:     t.Policy,
 		stats:      stats,
 		synced:     t.Sync == SyncAll,
-		device:     made.device,
+		device:     device,
 		stamps:     made.stamps,
 		base:       w.base,
 		name:       final,
@@ -363,17 +366,4 @@ func (w *Workspace) adopt(t *target, p *plan, made *writer, temp, final string, 
 		}
 	}
 	return c, nil
-}
-
-// syncDirs makes every name in a written tree durable, the deepest first.
-func syncDirs(fsys durable.FS, root string, nodes []node) error {
-	for i := len(nodes) - 1; i >= 0; i-- {
-		if nodes[i].mode != object.Dir || nodes[i].out {
-			continue
-		}
-		if err := fsys.SyncDir(path.Join(root, pathOf(nodes, int32(i)))); err != nil {
-			return host("sync directory", err)
-		}
-	}
-	return nil
 }

@@ -33,7 +33,9 @@ type writer struct {
 	store    *pack.Store
 	have     *have // nil: there is none
 	plan     *plan
-	device   uint64  // of the tree that is written
+	tree     *newTree
+	early    *placer // nil: nothing is written yet
+	todo     []bool  // of nodes: something is to be done for it or below it
 	stamps   []stamp // of nodes; each index is written by one goroutine
 	written  atomic.Int64
 	reused   reused
@@ -61,7 +63,39 @@ type batch struct {
 	bytes int64
 }
 
-// write fills the empty directory root.
+// look finds out what is left to be done.
+func (w *writer) look() {
+	nodes := w.plan.nodes
+	for i := range nodes {
+		w.todo[i] = !nodes[i].out && nodes[i].mode != object.Gitlink
+	}
+	if w.early != nil {
+		for i, d := range w.early.folders {
+			w.todo[i] = w.todo[i] && !d.made
+		}
+		for _, f := range w.early.placed {
+			w.todo[f.node] = false
+			w.stamps[f.node] = f.stamp
+		}
+		w.written.Add(int64(len(w.early.placed)))
+	}
+	for i := len(nodes) - 1; i > 0; i-- {
+		if w.todo[i] {
+			w.todo[nodes[i].parent] = true
+		}
+	}
+}
+
+// made reports whether a directory is there already.
+func (w *writer) made(i int32) bool {
+	if w.early == nil {
+		return false
+	}
+	d := w.early.folders[i]
+	return d != nil && d.made
+}
+
+// write fills the directory root.
 func (w *writer) write(ctx context.Context, root *os.Root) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -127,7 +161,7 @@ func (k *walker) push(root *os.Root, node int32) {
 
 func (k *walker) step(ctx context.Context, i int32) error {
 	n := &k.w.plan.nodes[i]
-	if n.out || n.mode == object.Gitlink {
+	if !k.w.todo[i] {
 		return nil
 	}
 	if err := k.leave(ctx, n.parent); err != nil {
@@ -137,10 +171,12 @@ func (k *walker) step(ctx context.Context, i int32) error {
 	switch {
 	case n.mode == object.Link && k.w.t.Policy.Symlinks == SymlinksInside:
 	case n.mode == object.Dir:
-		if err := top.dir.root.Mkdir(n.name, dirPerm); err != nil {
-			return host("make directory", err)
+		if !k.w.made(i) {
+			if err := top.dir.root.Mkdir(n.name, dirPerm); err != nil {
+				return host("make directory", err)
+			}
 		}
-		root, err := top.dir.root.OpenRoot(n.name)
+		root, err := openDir(top.dir.root, n.name)
 		if err != nil {
 			return host("open directory", err)
 		}
@@ -226,16 +262,28 @@ func (w *writer) writeBatch(ctx context.Context, b batch, from *cursor, buf []by
 // writeFile makes one file of what was received.
 func (w *writer) writeFile(dir *os.Root, i int32, buf []byte) error {
 	n := &w.plan.nodes[i]
+	// What was placed lies where others than this process might have come.
+	var hasher *object.Hasher
+	if w.store.Taken(n.object) {
+		hasher = object.NewRehasher()
+		hasher.Reset(object.Blob, n.size)
+	}
 	return w.makeFile(dir, i, func(f *os.File) error {
 		for off := int64(0); off < n.size; {
 			p := buf[:min(int64(len(buf)), n.size-off)]
 			if err := w.store.ReadAt(n.object, p, off); err != nil {
 				return err
 			}
+			if hasher != nil {
+				hasher.Write(p)
+			}
 			if _, err := f.Write(p); err != nil {
 				return err
 			}
 			off += int64(len(p))
+		}
+		if hasher != nil {
+			return proven(w.store, n.object, hasher)
 		}
 		return nil
 	})
@@ -245,18 +293,11 @@ func (w *writer) writeFile(dir *os.Root, i int32, buf []byte) error {
 // to but through the handle that fill gets and that is closed here.
 func (w *writer) makeFile(dir *os.Root, i int32, fill func(*os.File) error) error {
 	n := &w.plan.nodes[i]
-	perm := filePerm
-	if n.mode == object.Program {
-		perm = programPerm
-	}
-	f, err := dir.OpenFile(n.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	f, err := dir.OpenFile(n.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, permissions(n.mode))
 	if err != nil {
 		return host("make file", err)
 	}
 	err = fill(f)
-	if err == nil && w.t.Sync == SyncAll {
-		err = f.Sync()
-	}
 	if err == nil {
 		var info fs.FileInfo
 		if info, err = f.Stat(); err == nil {
@@ -269,7 +310,7 @@ func (w *writer) makeFile(dir *os.Root, i int32, fill func(*os.File) error) erro
 // stamp returns by what a file of the tree is recognised, where that is
 // possible.
 func (w *writer) stamp(info fs.FileInfo) stamp {
-	if s, device, ok := stampOf(info); ok && device == w.device {
+	if s, device, ok := stampOf(info); ok && device == w.tree.device {
 		return s
 	}
 	return stamp{}
@@ -306,6 +347,12 @@ func linkText(store *pack.Store, have *have, n *node) (string, error) {
 		return have.text(n.have)
 	}
 	b, err := store.Content(n.object, nil)
+	if err == nil && store.Taken(n.object) {
+		hasher := object.NewRehasher()
+		hasher.Reset(object.Blob, int64(len(b)))
+		hasher.Write(b)
+		err = proven(store, n.object, hasher)
+	}
 	return string(b), host("read spool", err)
 }
 

@@ -247,23 +247,6 @@ func (c *content) copyFrom(readAt func(p []byte, off int64) error, off, size int
 	return nil
 }
 
-// fill appends size bytes read from r.
-func (c *content) fill(r io.Reader, size int64) error {
-	for size > 0 {
-		room, err := c.room()
-		if err != nil {
-			return err
-		}
-		n := min(int64(len(room)), size)
-		if _, err := io.ReadFull(r, room[:n]); err != nil {
-			return err
-		}
-		c.block = c.block[:len(c.block)+int(n)]
-		size -= n
-	}
-	return nil
-}
-
 // room returns the free part of the block, never empty.
 func (c *content) room() ([]byte, error) {
 	if len(c.block) == cap(c.block) {

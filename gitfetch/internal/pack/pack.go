@@ -1,12 +1,12 @@
 // Package pack receives one Git pack as a stream: it inflates, resolves and
 // hashes every object once, in bounded memory, and keeps the contents in one
-// spool file with a small table beside it.
+// spool file with a small table beside it, or hands them to a [Taker].
 //
 // A pack is "PACK", the version and the number of entries (32 bits each,
 // big-endian), the entries, and the SHA-1 of all before it. An entry is a
 // header of type and inflated size, for a delta its base, and one zlib
-// stream whose compressed length is stored nowhere. So the input is read
-// byte by byte where the inflater needs it, and never beyond an entry's end.
+// stream whose compressed length is stored nowhere: where it ends is known
+// when it is inflated.
 //
 // Nothing that the pack claims is believed before it is charged: counts and
 // sizes are compared with the [Limits] before any memory is taken for them.
@@ -81,9 +81,12 @@ type entry struct {
 	id    fencepost.ObjectID
 	kind  object.Kind // 0 while the delta is not resolved
 	depth int32       // deltas between this and a whole object
-	off   int64       // of the content in the spool, or of the delta's text
+	off   int64       // of the content in the spool, or of the delta's text; or isTaken
 	size  int64
 }
+
+// isTaken stands for an offset where the content is not in the spool.
+const isTaken = -1
 
 // Counts tell what a pack held.
 type Counts struct {
@@ -99,6 +102,7 @@ type Store struct {
 	entries []entry
 	byID    map[fencepost.ObjectID]Index
 	spool   *spool
+	taker   Taker // of what was taken
 	counts  Counts
 }
 
@@ -126,6 +130,9 @@ func (s *Store) Kind(i Index) object.Kind { return s.entries[i].kind }
 // Size returns the length of the object's content in bytes.
 func (s *Store) Size(i Index) int64 { return s.entries[i].size }
 
+// Taken reports whether a [Taker] has the content.
+func (s *Store) Taken(i Index) bool { return s.entries[i].off == isTaken }
+
 // ReadAt fills p with the object's content from offset off. Unlike
 // [io.ReaderAt] it fills p whole or fails; asking beyond the content's end
 // is a bug of the caller and panics.
@@ -133,6 +140,9 @@ func (s *Store) ReadAt(i Index, p []byte, off int64) error {
 	e := &s.entries[i]
 	if off < 0 || int64(len(p)) > e.size-off {
 		panic("pack: read beyond an object")
+	}
+	if e.off == isTaken {
+		return s.taker.ReadTaken(i, p, off)
 	}
 	return s.spool.readAt(p, e.off+off)
 }

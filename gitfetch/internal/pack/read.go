@@ -1,22 +1,16 @@
 package pack
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch/internal/inflate"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
-)
-
-const (
-	// residentBase is the largest base that is read into memory whole; from
-	// a larger one each copy reads what it needs.
-	residentBase = 1 << 20
-	// textBuffer is how much of a delta's text is in memory at a time.
-	textBuffer = 8 << 10
 )
 
 // Options of [Read].
@@ -29,7 +23,11 @@ type Options struct {
 	Progress func(done, total int64)
 	// Stop, where set, ends the work with its error. It is asked now and then
 	// while deltas are resolved, which can take long and wait for no source.
+	// It must be safe for concurrent use.
 	Stop func() error
+	// Abort, where set, is called once if an object is found wrong while the
+	// source is being waited for: the source should then return soon.
+	Abort func()
 	// Inflated, where set, holds what was charged to Limits.InflatedBytes
 	// before, and in the end what was altogether, whatever became of it.
 	Inflated *int64
@@ -41,6 +39,24 @@ type Options struct {
 	// be on (a "thin" pack). It is asked once for each such delta, and only if
 	// no object received so far has the id.
 	Base func(id fencepost.ObjectID) (Outside, bool)
+	// Taker, where set, is shown every object. It is called from one goroutine
+	// at a time, as Base is.
+	Taker Taker
+}
+
+// A Taker looks at objects as soon as they are complete, before the rest of
+// the pack is there, and may take the content of some to where it belongs.
+type Taker interface {
+	// Take is offered a blob that is in memory, and whose id is proven. With
+	// true it has taken the content, which it has to release; the object is
+	// not in the spool then, and is read by ReadTaken.
+	Take(i Index, id fencepost.ObjectID, content *Content) (bool, error)
+	// ReadTaken fills p with the content of an object that was taken, from
+	// offset off. It must be safe for concurrent use once Read has returned.
+	ReadTaken(i Index, p []byte, off int64) error
+	// Complete is told of each commit and tree when the store can be asked for
+	// it. The store may not be used after it returns, until Read has.
+	Complete(s *Store, i Index) error
 }
 
 // An Outside is an object that is not of a pack. Whether it is what its id
@@ -53,41 +69,13 @@ type Outside struct {
 }
 
 // Read receives one pack from src: every object inflated, resolved, hashed,
-// and in the spool. An error of src comes back as it is; a passed limit is an
+// and in the spool or taken. An error of src comes back as it is; a passed limit is an
 // [object.LimitError]; everything else that is wrong with the pack matches a
 // sentinel of this package or of package object. On error nothing is kept.
+//
+// Two goroutines share the work: this one receives and inflates, the other
+// resolves, hashes and stores, in the order of the pack.
 func Read(src Source, opts Options) (*Store, error) {
-	r := newReader(src, opts)
-	err := r.read()
-	if opts.Inflated != nil {
-		*opts.Inflated = r.inflated
-	}
-	if err == nil {
-		return r.store, nil
-	}
-	return nil, errors.Join(err, r.store.Close())
-}
-
-type reader struct {
-	opts   Options
-	in     *stream
-	zip    *inflater
-	text   *bufio.Reader
-	out    *content
-	store  *Store
-	first  Index   // of this pack in the store
-	starts []int64 // pack offset at which each entry begins; ascending
-	base   []byte  // memory for resident bases
-
-	// Deltas that wait for their base, by the id or the entry they wait for.
-	waiting  int
-	onID     map[fencepost.ObjectID][]Index
-	onIndex  map[Index][]Index
-	inflated int64
-}
-
-func newReader(src Source, opts Options) *reader {
-	in := newStream(src)
 	store := opts.Into
 	if store == nil {
 		store = &Store{
@@ -95,22 +83,86 @@ func newReader(src Source, opts Options) *reader {
 			spool: newSpool(opts.Create),
 		}
 	}
+	if opts.Taker != nil {
+		store.taker = opts.Taker
+	}
+	charged := &budget{limit: opts.Limits.InflatedBytes}
+	if opts.Inflated != nil {
+		charged.used.Store(*opts.Inflated)
+	}
 	r := &reader{
 		opts:    opts,
-		in:      in,
-		zip:     &inflater{in: in},
-		text:    bufio.NewReaderSize(nil, textBuffer),
-		out:     newContent(store.spool),
-		store:   store,
+		in:      newStream(src),
+		charged: charged,
+		pool:    newPool(),
+		to:      newResolver(store, opts, charged),
 		first:   Index(len(store.entries)),
-		onID:    make(map[fencepost.ObjectID][]Index),
-		onIndex: make(map[Index][]Index),
+		jobs:    make(chan job, maxJobs),
+		failed:  make(chan struct{}),
 	}
+	err := r.read()
 	if opts.Inflated != nil {
-		r.inflated = *opts.Inflated
+		*opts.Inflated = charged.used.Load()
 	}
-	return r
+	if err == nil {
+		return store, nil
+	}
+	return nil, errors.Join(err, store.Close())
 }
+
+// maxJobs is how many entries wait to be resolved; their bytes are bounded by
+// the pool.
+const maxJobs = 1024
+
+// A budget is charged by both goroutines.
+type budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// charge takes n bytes from the inflate budget before they are there.
+func (b *budget) charge(n int64) error {
+	if n > b.limit || b.used.Add(n) > b.limit {
+		return &object.LimitError{Limit: LimitInflated, Max: b.limit}
+	}
+	return nil
+}
+
+// A job is one entry that was received.
+type job struct {
+	entry int64       // its number in the pack
+	kind  object.Kind // 0 for a delta
+	on    baseRef     // of a delta
+	// content is the object or the delta's text. Where it is nil, the entry is
+	// too large for that, and nothing but whether it may be done is asked for.
+	content *Content
+	idle    chan<- struct{}
+}
+
+// A baseRef says which object a delta is for: that of an entry of this pack,
+// or one by its id.
+type baseRef struct {
+	byID bool
+	id   fencepost.ObjectID
+	at   Index
+}
+
+type reader struct {
+	opts    Options
+	in      *stream
+	zip     inflate.Decoder
+	charged *budget
+	pool    *pool
+	to      *resolver
+	first   Index   // of this pack in the store
+	starts  []int64 // pack offset at which each entry begins; ascending
+
+	jobs   chan job
+	failed chan struct{} // closed by the resolver's goroutine
+}
+
+// errStopped: the resolver has failed, and knows why.
+var errStopped = errors.New("stopped")
 
 func (r *reader) read() error {
 	count, err := r.in.readCount()
@@ -120,281 +172,186 @@ func (r *reader) read() error {
 	if count > r.opts.Limits.Objects-int64(r.first) {
 		return &object.LimitError{Limit: LimitObjects, Max: r.opts.Limits.Objects}
 	}
+	var resolving sync.WaitGroup
+	var resolveErr error
+	resolving.Go(func() { resolveErr = r.resolveAll() })
+	err = r.readEntries(count)
+	close(r.jobs)
+	resolving.Wait()
+	// What the resolver found wrong came earlier in the pack.
+	if resolveErr != nil {
+		return resolveErr
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.to.resolveWaiting(); err != nil {
+		return err
+	}
+	r.to.store.counts.Objects += count
+	r.to.store.counts.PackBytes += r.in.offset()
+	r.to.store.counts.InflatedBytes = r.charged.used.Load()
+	return nil
+}
+
+func (r *reader) readEntries(count int64) error {
 	for i := range count {
-		if err := r.readEntry(); err != nil {
-			return fmt.Errorf("pack entry %d: %w", i, err)
+		if err := r.readEntry(i); err != nil {
+			return inEntry(i, err)
 		}
 		if r.opts.Progress != nil {
 			r.opts.Progress(i+1, count)
 		}
 	}
-	if err := r.in.finish(); err != nil {
-		return err
-	}
-	if err := r.resolveWaiting(); err != nil {
-		return err
-	}
-	r.store.counts.Objects += count
-	r.store.counts.PackBytes += r.in.offset()
-	r.store.counts.InflatedBytes = r.inflated
-	return nil
+	return r.in.finish()
 }
 
-// charge takes n bytes from the inflate budget before they are there.
-func (r *reader) charge(n int64) error {
-	limit := r.opts.Limits.InflatedBytes
-	if n > limit-r.inflated {
-		return &object.LimitError{Limit: LimitInflated, Max: limit}
+func inEntry(i int64, err error) error { return fmt.Errorf("pack entry %d: %w", i, err) }
+
+// resolveAll does all jobs. After an error the rest is only let go of.
+func (r *reader) resolveAll() error {
+	var err error
+	for j := range r.jobs {
+		switch {
+		case err != nil || j.content == nil:
+		default:
+			if err = r.to.do(j); err != nil {
+				err = inEntry(j.entry, err)
+				close(r.failed)
+				if r.opts.Abort != nil {
+					r.opts.Abort()
+				}
+			}
+			continue
+		}
+		if j.content != nil {
+			j.content.Release()
+		} else {
+			close(j.idle)
+		}
 	}
-	r.inflated += n
-	return nil
+	return err
 }
 
-func (r *reader) readEntry() error {
+// send hands a job over.
+func (r *reader) send(j job) error {
+	select {
+	case <-r.failed:
+		if j.content != nil {
+			j.content.Release()
+		}
+		return errStopped
+	case r.jobs <- j:
+		return nil
+	}
+}
+
+// settle waits until all jobs before are done. The resolver is this
+// goroutine's then, until the next job.
+func (r *reader) settle(entry int64) error {
+	idle := make(chan struct{})
+	if err := r.send(job{entry: entry, idle: idle}); err != nil {
+		return err
+	}
+	<-idle
+	select {
+	case <-r.failed:
+		return errStopped
+	default:
+		return nil
+	}
+}
+
+func (r *reader) readEntry(i int64) error {
 	start := r.in.offset()
 	typ, size, err := r.in.readHeader()
 	if err != nil {
 		return err
 	}
+	j := job{entry: i}
 	if typ == typeOfs || typ == typeRef {
-		return r.readDelta(start, typ, size)
+		if j.on, err = r.readBase(start, typ); err != nil {
+			return err
+		}
+		if limit := r.opts.Limits.largest(); size > limit {
+			return &object.LimitError{Limit: LimitBlob, Max: limit}
+		}
+	} else {
+		j.kind = object.Kind(typ)
+		if err := r.opts.Limits.checkSize(j.kind, size); err != nil {
+			return err
+		}
 	}
-	kind := object.Kind(typ)
-	if err := r.opts.Limits.checkSize(kind, size); err != nil {
+	if err := r.charged.charge(size); err != nil {
 		return err
 	}
-	if err := r.charge(size); err != nil {
-		return err
-	}
-	if err := r.zip.begin(size); err != nil {
-		return err
-	}
-	e := entry{kind: kind, off: r.store.spool.end(), size: size}
-	r.out.begin(kind, size)
-	if err := r.out.fill(r.zip, size); err != nil {
-		return err
-	}
-	if err := r.zip.end(); err != nil {
-		return err
-	}
-	i := r.add(start, e)
-	return r.complete(i)
-}
-
-// add appends an entry, complete or waiting.
-func (r *reader) add(start int64, e entry) Index {
 	r.starts = append(r.starts, start)
-	r.store.entries = append(r.store.entries, e)
-	return Index(len(r.store.entries) - 1)
+	if size > resident {
+		return r.readLarge(j, size)
+	}
+	c := r.pool.get(int(size))
+	if _, err := r.zip.Whole(r.in, c.mem, int(size)); err != nil {
+		c.Release()
+		return r.failure(err)
+	}
+	j.content = c
+	return r.send(j)
 }
 
-// complete takes the id of what was written to r.out as that of entry i.
-func (r *reader) complete(i Index) error {
-	if err := r.out.flush(); err != nil {
-		return err
-	}
-	id, err := r.out.hasher.Sum()
-	if err != nil {
-		return err
-	}
-	if _, taken := r.store.byID[id]; taken {
-		return fmt.Errorf("%w: %s", ErrDuplicate, id)
-	}
-	r.store.entries[i].id = id
-	r.store.byID[id] = i
-	return nil
-}
-
-func (r *reader) readDelta(start int64, typ uint8, size int64) error {
-	on, err := r.readBase(start, typ)
-	if err != nil {
-		return err
-	}
-	if limit := r.opts.Limits.largest(); size > limit {
-		return &object.LimitError{Limit: LimitBlob, Max: limit}
-	}
-	if err := r.charge(size); err != nil {
-		return err
-	}
-	if err := r.zip.begin(size); err != nil {
-		return err
-	}
-	r.store.counts.Deltas++
-	if !on.known && on.outside == nil {
-		return r.park(start, size, on.wait)
-	}
-	i := r.add(start, entry{})
-	b, err := r.open(on)
-	if err != nil {
-		return err
-	}
-	if err := r.resolve(i, b, r.zip, size); err != nil {
-		return err
-	}
-	return r.zip.end()
-}
-
-// A baseRef says which object a delta is for: a complete one of the store, one
-// outside the pack, or one that is not complete yet, where wait enters a delta
-// into the right queue.
-type baseRef struct {
-	at      Index
-	known   bool
-	outside *Outside
-	wait    func(delta Index)
-}
-
-func (r *reader) readBase(start int64, typ uint8) (baseRef, error) {
+func (r *reader) readBase(start int64, typ uint8) (on baseRef, err error) {
 	if typ == typeRef {
-		var id fencepost.ObjectID
-		if err := r.in.readFull(id[:]); err != nil {
-			return baseRef{}, err
-		}
-		on := baseRef{wait: func(i Index) { r.onID[id] = append(r.onID[id], i) }}
-		if on.at, on.known = r.store.byID[id]; !on.known && r.opts.Base != nil {
-			if o, ok := r.opts.Base(id); ok {
-				on.outside = &o
-			}
-		}
-		return on, nil
+		on.byID = true
+		return on, r.in.readFull(on.id[:])
 	}
 	distance, err := r.in.readDistance()
 	if err != nil {
-		return baseRef{}, err
+		return on, err
 	}
 	if distance <= 0 || distance > start-headerLen {
-		return baseRef{}, malformed("delta base outside the pack")
+		return on, malformed("delta base outside the pack")
 	}
 	at, found := slices.BinarySearch(r.starts, start-distance)
 	if !found {
-		return baseRef{}, malformed("delta base is not the start of an entry")
+		return on, malformed("delta base is not the start of an entry")
 	}
-	on := baseRef{at: r.first + Index(at)}
-	on.known = r.store.entries[on.at].kind != 0
-	on.wait = func(i Index) { r.onIndex[on.at] = append(r.onIndex[on.at], i) }
+	on.at = r.first + Index(at)
 	return on, nil
 }
 
-// park keeps the text of a delta in the spool until its base is there.
-func (r *reader) park(start, size int64, wait func(Index)) error {
-	e := entry{off: r.store.spool.end(), size: size}
-	// What the hasher makes of the text is not asked for.
-	r.out.begin(object.Blob, size)
-	if err := r.out.fill(r.zip, size); err != nil {
+// readLarge inflates an entry into the spool.
+func (r *reader) readLarge(j job, size int64) error {
+	if err := r.settle(j.entry); err != nil {
 		return err
 	}
-	if err := r.zip.end(); err != nil {
-		return err
-	}
-	if err := r.out.flush(); err != nil {
-		return err
-	}
-	wait(r.add(start, e))
-	r.waiting++
-	return nil
-}
-
-// resolve applies the delta whose text is read from text, size bytes of it,
-// to a complete object, and completes entry i with the result.
-func (r *reader) resolve(i Index, b *base, text io.Reader, size int64) error {
-	depth := b.depth + 1
-	if limit := r.opts.Limits.DeltaDepth; int64(depth) > limit {
-		return &object.LimitError{Limit: LimitDeltaDepth, Max: limit}
-	}
-	r.text.Reset(text)
-	d := delta{text: r.text, left: size, stop: r.opts.Stop}
-	e := entry{kind: b.kind, depth: depth, off: r.store.spool.end()}
-	err := d.apply(b, r.out, func(result int64) error {
-		if err := r.opts.Limits.checkSize(b.kind, result); err != nil {
+	off := r.to.store.spool.end()
+	if j.kind == 0 {
+		err := r.zip.Stream(r.in, size, func(p []byte) error {
+			_, err := r.to.store.spool.Write(p)
 			return err
-		}
-		e.size = result
-		r.out.begin(b.kind, result)
-		return r.charge(result)
-	})
-	if err != nil {
-		return err
-	}
-	r.store.entries[i] = e
-	return r.complete(i)
-}
-
-// open makes a complete object, of the store or outside it, ready to be copied
-// from.
-func (r *reader) open(on baseRef) (*base, error) {
-	var b *base
-	if o := on.outside; o != nil {
-		b = &base{kind: o.Kind, size: o.Size, readAt: o.ReadAt}
-	} else {
-		e := &r.store.entries[on.at]
-		b = &base{kind: e.kind, depth: e.depth, size: e.size, readAt: func(p []byte, off int64) error { return r.store.ReadAt(on.at, p, off) }}
-	}
-	if b.size > residentBase {
-		return b, nil
-	}
-	if r.base == nil || int64(cap(r.base)) < b.size {
-		r.base = make([]byte, b.size)
-	}
-	b.whole = r.base[:b.size]
-	return b, b.readAt(b.whole, 0)
-}
-
-// resolveWaiting resolves the deltas that came before their bases, each
-// queue as soon as its base is complete, without recursion. What then still
-// waits has no base here.
-func (r *reader) resolveWaiting() error {
-	if r.waiting == 0 {
-		return nil
-	}
-	type job struct{ delta, base Index }
-	var ready []job
-	release := func(base Index) {
-		id := r.store.entries[base].id
-		for _, queue := range [][]Index{r.onID[id], r.onIndex[base]} {
-			for _, i := range queue {
-				ready = append(ready, job{i, base})
-			}
-		}
-		delete(r.onID, id)
-		delete(r.onIndex, base)
-	}
-	for i := int(r.first); i < len(r.store.entries); i++ {
-		if r.store.entries[i].kind != 0 {
-			release(Index(i))
-		}
-	}
-	for len(ready) > 0 {
-		if r.opts.Stop != nil {
-			if err := r.opts.Stop(); err != nil {
-				return err
-			}
-		}
-		next := ready[len(ready)-1]
-		ready = ready[:len(ready)-1]
-		parked := r.store.entries[next.delta]
-		text := io.NewSectionReader(spoolReader{r.store.spool}, parked.off, parked.size)
-		b, err := r.open(baseRef{at: next.base})
-		if err == nil {
-			err = r.resolve(next.delta, b, text, parked.size)
-		}
+		})
 		if err != nil {
-			return fmt.Errorf("pack entry %d: %w", next.delta, err)
+			return r.failure(err)
 		}
-		r.waiting--
-		release(next.delta)
+		return r.to.largeDelta(j.on, off, size)
 	}
-	if r.waiting > 0 {
-		return fmt.Errorf("%w: %d", ErrUnresolved, r.waiting)
+	r.to.out.begin(j.kind, size)
+	if err := r.zip.Stream(r.in, size, r.to.out.write); err != nil {
+		return r.failure(err)
 	}
-	return nil
+	return r.to.largeObject(entry{kind: j.kind, off: off, size: size})
 }
 
-// A spoolReader reads parked text as an [io.ReaderAt].
-type spoolReader struct{ s *spool }
-
-func (r spoolReader) ReadAt(p []byte, off int64) (int, error) {
-	if err := r.s.readAt(p, off); err != nil {
-		return 0, err
+// failure is what the caller is told of an inflater's error.
+func (r *reader) failure(err error) error {
+	switch {
+	case errors.Is(err, inflate.ErrCorrupt):
+		return malformed("entry's zlib stream: %w", err)
+	case errors.Is(err, inflate.ErrLong):
+		return malformed("entry inflates to more than it declares")
+	case errors.Is(err, inflate.ErrShort):
+		return malformed("entry inflates to less than it declares")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return r.in.failure(io.ErrUnexpectedEOF)
 	}
-	return len(p), nil
+	return err
 }

@@ -16,8 +16,7 @@ type Source interface {
 }
 
 // A stream reads a Source byte by byte or in blocks, counts, and hashes what
-// was consumed. It gives out no byte before it is asked for it: the inflater
-// stops exactly where an entry ends.
+// was consumed: the inflater says exactly where an entry ends.
 type stream struct {
 	src    Source
 	piece  []byte // the current piece
@@ -33,8 +32,7 @@ func newStream(src Source) *stream { return &stream{src: src, sum: sha1.New()} }
 // offset is the number of bytes consumed.
 func (s *stream) offset() int64 { return s.before + int64(s.pos) }
 
-// ReadByte implements [io.ByteReader], which makes the inflater take bytes
-// one at a time.
+// ReadByte implements [io.ByteReader].
 func (s *stream) ReadByte() (byte, error) {
 	if s.pos == len(s.piece) {
 		if err := s.fill(); err != nil {
@@ -60,6 +58,15 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.pos += n
 	return n, nil
 }
+
+// Rest implements [inflate.Source].
+func (s *stream) Rest() []byte { return s.piece[s.pos:] }
+
+// Take implements [inflate.Source].
+func (s *stream) Take(n int) { s.pos += n }
+
+// Fill implements [inflate.Source].
+func (s *stream) Fill() error { return s.fill() }
 
 func (s *stream) fill() error {
 	if s.err != nil {
