@@ -30,9 +30,25 @@ func stacked(f *forge, levels, names int, lowest fencepost.ObjectID) fencepost.O
 func entriesOf(f *forge, n int, entry func(name string) packtest.Entry) fencepost.ObjectID {
 	entries := make([]packtest.Entry, n)
 	for i := range entries {
-		entries[i] = entry(fmt.Sprintf("%07d", i))
+		entries[i] = entry(numbered(i))
 	}
-	return f.tree(entries...)
+	return f.large(packtest.Tree(entries...))
+}
+
+// numbered is a name that sorts as its number.
+func numbered(i int) string {
+	const digits = 7
+	var b [digits]byte
+	for at := digits - 1; at >= 0; at-- {
+		b[at], i = '0'+byte(i%10), i/10
+	}
+	return string(b[:])
+}
+
+// large adds a tree, which is not compressed.
+func (f *forge) large(content []byte) fencepost.ObjectID {
+	f.b.Raw(packtest.Header(uint8(object.Tree), int64(len(content))), packtest.Stored(content))
+	return packtest.ID(object.Tree, content)
 }
 
 func bombAttacks() []attack {
@@ -41,7 +57,7 @@ func bombAttacks() []attack {
 	return []attack{
 		{"ten thousand million paths from twelve objects", git, over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 10, 10, oneFile(f)) }))},
 		{"forty levels of two, a million million paths", git, over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 40, 2, oneFile(f)) }))},
-		{"forty levels of two empty directories", git, over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 40, 2, f.tree()) }))},
+		{"forty levels of two empty directories", git, over(gitfetch.BudgetPaths), roomy(48<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 40, 2, f.tree()) }, budgets(func(b *gitfetch.Budgets) { b.Paths = 50_000 })))},
 		{"a hundred thousand files from seven objects", git, over(gitfetch.BudgetPaths), roomy(48<<20, rooted(func(f *forge) fencepost.ObjectID {
 			x := f.blob("x")
 			return stacked(f, 4, 10, entriesOf(f, 10, func(name string) packtest.Entry { return file(name, x) }))
@@ -56,14 +72,15 @@ func bombAttacks() []attack {
 		}))},
 		{"a large directory with thousands of small ones in it", "time", over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID {
 			x, small := f.blob("x"), oneFile(f)
-			var entries []packtest.Entry
-			for i := range 180_000 {
-				entries = append(entries, file(fmt.Sprintf("a%06d", i), x))
+			entries := make([]packtest.Entry, 195_000)
+			for i := range entries {
+				if i < 180_000 {
+					entries[i] = file(numbered(i), x)
+				} else {
+					entries[i] = dir(numbered(i), small)
+				}
 			}
-			for i := range 15_000 {
-				entries = append(entries, dir(fmt.Sprintf("b%06d", i), small))
-			}
-			return f.tree(entries...)
+			return f.large(packtest.Tree(entries...))
 		}))},
 		{"five thousand levels", "depth", over(gitfetch.BudgetDepth), rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 5000, 1, oneFile(f)) })},
 		{"sixty-five levels", "depth", over(gitfetch.BudgetDepth), rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 64, 1, oneFile(f)) })},
@@ -102,7 +119,7 @@ func bombAttacks() []attack {
 		}, budgets(func(b *gitfetch.Budgets) { b.Objects = 200 }))},
 		{"a hundred thousand objects that nothing names", "closure", fails(gitfetch.ErrExtraObject), roomy(96<<20, rooted(func(f *forge) fencepost.ObjectID {
 			for i := range 100_000 {
-				f.b.Raw(packtest.Header(uint8(object.Blob), 3), stored([]byte{byte(i), byte(i >> 8), byte(i >> 16)}))
+				f.b.Raw(packtest.Header(uint8(object.Blob), 3), packtest.Stored([]byte{byte(i), byte(i >> 8), byte(i >> 16)}))
 			}
 			return f.tree()
 		}))},
@@ -118,17 +135,6 @@ func bombAttacks() []attack {
 			fmt.Fprint(w, strings.Repeat("x", 1<<20))
 		}, budgets(func(b *gitfetch.Budgets) { b.WireBytes = 1 << 10 }))},
 	}
-}
-
-// stored is p as a zlib stream of one stored block; p is shorter than 256.
-func stored(p []byte) []byte {
-	z := append([]byte{0x78, 0x01, 0x01, byte(len(p)), 0, ^byte(len(p)), 0xff}, p...)
-	a, b := uint32(1), uint32(0)
-	for _, c := range p {
-		a += uint32(c)
-		b += a
-	}
-	return append(z, byte(b>>8), byte(b), byte(a>>8), byte(a))
 }
 
 // inertAttacks are trees that another program acts upon. Here they are files.

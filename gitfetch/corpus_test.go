@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/metrics"
-	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -50,11 +49,27 @@ const usualBytes = 12 << 20
 // may hold it.
 const serverWords = "serverwords"
 
-// attacks returns the whole corpus.
+// A family is the attacks on one part.
+type family struct {
+	on      string
+	attacks []attack
+}
+
+// corpus returns all of it.
+func corpus() []family {
+	return []family{
+		{"HTTP", httpAttacks()}, {"TLS", tlsAttacks()}, {"time", timeAttacks()}, {"refs", pktAttacks()}, {"answer", answerAttacks()},
+		{"pack", packAttacks()}, {"delta", deltaAttacks()}, {"damage", damageAttacks()}, {"object", objectAttacks()}, {"tree", treeAttacks()},
+		{"name", nameAttacks()}, {"link", linkAttacks()}, {"bomb", bombAttacks()}, {"inert", inertAttacks()},
+	}
+}
+
 func attacks() []attack {
-	return slices.Concat(httpAttacks(), tlsAttacks(), timeAttacks(), pktAttacks(), answerAttacks(),
-		packAttacks(), deltaAttacks(), damageAttacks(),
-		objectAttacks(), treeAttacks(), nameAttacks(), linkAttacks(), bombAttacks(), inertAttacks())
+	var all []attack
+	for _, f := range corpus() {
+		all = append(all, f.attacks...)
+	}
+	return all
 }
 
 // TestHostileCorpus runs the corpus, one fetch at a time: what it allocates
@@ -263,17 +278,58 @@ func (e ending) matches(err error) bool {
 	return err == nil
 }
 
-// corpusTable is the corpus as docs/fetch.md shows it.
+// corpusTable is the corpus as docs/fetch.md shows it: a line for each way to
+// end, the attacks of one family together.
 func corpusTable() string {
 	var b strings.Builder
-	b.WriteString("| attack | after | ends with |\n| --- | --- | --- |\n")
-	for _, a := range attacks() {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(a.name), cell(a.from), a.end)
+	b.WriteString("| on | ends with | attacks |\n| --- | --- | --- |\n")
+	for _, f := range corpus() {
+		var ends []string
+		rows := make(map[string]*bySource)
+		for _, a := range f.attacks {
+			end := a.end.String()
+			if rows[end] == nil {
+				ends, rows[end] = append(ends, end), new(bySource)
+			}
+			rows[end].add(a)
+		}
+		for _, end := range ends {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.on, end, rows[end])
+		}
 	}
 	return b.String()
 }
 
-func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+// bySource lists attacks by what they are instances of, in the order in which
+// that first came.
+type bySource struct {
+	order []string
+	names map[string][]string
+}
+
+func (s *bySource) add(a attack) {
+	if s.names == nil {
+		s.names = make(map[string][]string)
+	}
+	if s.names[a.from] == nil {
+		s.order = append(s.order, a.from)
+	}
+	s.names[a.from] = append(s.names[a.from], a.name)
+}
+
+// String is one cell of the table.
+func (s *bySource) String() string {
+	var parts []string
+	for _, from := range s.order {
+		parts = append(parts, fmt.Sprintf("%s: %s", cell(from), cell(strings.Join(s.names[from], "; "))))
+	}
+	return strings.Join(parts, ". ")
+}
+
+// cell keeps Markdown from reading a name as anything but text.
+func cell(s string) string {
+	return strings.NewReplacer("|", `\|`, "*", `\*`, "_", `\_`, "<", "&lt;", "~", `\~`, "`", "\\`").Replace(s)
+}
 
 // TestTheCorpusCoversKnownAttacks names what was found in Git, go-git and
 // gitoxide over the years in just what this package does.

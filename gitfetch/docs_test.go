@@ -25,6 +25,7 @@ func TestTheManualShowsTheRules(t *testing.T) {
 	}
 	want := between(t, string(b), "<!-- names: kept by a test -->\n", namesTable())
 	want = between(t, want, "<!-- budgets: kept by a test -->\n", budgetsTable(t))
+	want = between(t, want, "<!-- corpus: kept by a test -->\n", corpusTable())
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

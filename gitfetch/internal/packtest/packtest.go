@@ -8,6 +8,7 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
+	"hash/adler32"
 	"sync"
 
 	"github.com/fencepost/fencepost"
@@ -98,6 +99,26 @@ func Deflate(p []byte) []byte {
 	_, _ = w.Write(p)
 	_ = w.Close()
 	return buf.Bytes()
+}
+
+// Stored returns p as one zlib stream that is not compressed, which takes no
+// time.
+func Stored(p []byte) []byte {
+	const most = 0xffff
+	z := make([]byte, 0, len(p)+len(p)/most*5+16)
+	z = append(z, 0x78, 0x01)
+	sum := adler32.Checksum(p)
+	for last := false; !last; {
+		n := min(len(p), most)
+		last = n == len(p)
+		final := byte(0)
+		if last {
+			final = 1
+		}
+		z = append(z, final, byte(n), byte(n>>8), ^byte(n), ^byte(n>>8))
+		z, p = append(z, p[:n]...), p[n:]
+	}
+	return binary.BigEndian.AppendUint32(z, sum)
 }
 
 // Flushed returns one zlib stream of all parts, cut after each of them, and
