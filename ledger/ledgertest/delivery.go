@@ -13,6 +13,8 @@ type Spec struct {
 	ID string
 	// Body makes the binding: the same ID with another Body is a conflict.
 	Body string
+	// TrustSet is the set that authenticates it; empty means "test".
+	TrustSet fencepost.TrustSetName
 	// Signed is the signed issue time; zero makes a permanent delivery.
 	Signed time.Time
 	// Window is what a bounded delivery is accepted under; zero means
@@ -26,7 +28,7 @@ type specVerifier Spec
 // Verify implements [fencepost.Verifier].
 func (s specVerifier) Verify(fencepost.Headers, []byte, time.Time) (fencepost.Evidence, error) {
 	return fencepost.Evidence{
-		Anchor: "test", TrustSet: "test", SignedAt: s.Signed,
+		Anchor: "test", TrustSet: s.TrustSet, SignedAt: s.Signed,
 		Replay: fencepost.ReplaySigned{Domain: "ledgertest", Values: []string{s.ID}},
 	}, nil
 }
@@ -36,6 +38,9 @@ func Deliver(tb testing.TB, s Spec) fencepost.AcceptedDelivery {
 	tb.Helper()
 	if s.Window == (fencepost.ReplayWindow{}) {
 		s.Window = fencepost.DefaultReplayWindow
+	}
+	if s.TrustSet == "" {
+		s.TrustSet = "test"
 	}
 	received, rule := s.Signed, fencepost.SignedTimeRequired
 	if s.Signed.IsZero() {
@@ -47,7 +52,7 @@ func Deliver(tb testing.TB, s Spec) fencepost.AcceptedDelivery {
 		tb.Fatalf("authenticate %q: %v", s.ID, err)
 	}
 	d, err := fencepost.Accept(p, fencepost.RouteRule{
-		Route: "test", TrustSet: "test", SignedTime: rule, Window: s.Window,
+		Route: "test", TrustSet: s.TrustSet, SignedTime: rule, Window: s.Window,
 	}, fencepost.Headers{}, body)
 	if err != nil {
 		tb.Fatalf("accept %q: %v", s.ID, err)
