@@ -104,9 +104,12 @@ var phaseNames = [...]string{
 func (p Phase) String() string { return phaseNames[p] }
 
 // Possible reports whether a fault of that kind can come in that phase: those
-// of the provider come where it is called.
+// of the provider come where it is called, and those of the disk where the
+// evaluation calls it.
 func Possible(k Kind, p Phase) bool {
 	switch k {
+	case KillInCall, CrashInCall, SyncError:
+		return p != Fetching && p != Refreshing && p != Creating
 	case EffectLate, Lag:
 		return p == Creating
 	case ProviderError, RateLimit, AnswerLost, AnswerLate:

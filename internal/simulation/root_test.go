@@ -13,6 +13,9 @@ import (
 	"github.com/fencepost/fencepost/ledger/fileledger"
 )
 
+// firstSegment is the size of the ledger's first segment, in bytes.
+const firstSegment = 24 << 10
+
 // makeParts opens each part once, which makes its files.
 func makeParts(ctx context.Context, fsys durable.FS, cfg fileledger.Config, now func() time.Time) error {
 	root, err := durable.OpenRoot(fsys)
@@ -33,6 +36,15 @@ func makeParts(ctx context.Context, fsys durable.FS, cfg fileledger.Config, now 
 			return err
 		}
 		if err := errors.Join(durable.ZeroFill(spare, cfg.SegmentBytes), spare.Close()); err != nil {
+			return err
+		}
+		// The first segment is cut short: there is less to read at each start,
+		// and the log goes on in the next segment in mid-run.
+		first, err := fsys.OpenFile(ledgerDir+"/shard-00/000000000001.seg", os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(first.Truncate(firstSegment), first.Sync(), first.Close()); err != nil {
 			return err
 		}
 		b, err := inbox.Open(ctx, durable.Sub(fsys, inboxDir), inboxConfig())

@@ -86,9 +86,8 @@ type Sim struct {
 	plannedCount    int
 
 	// Owned by whoever has the token.
-	steps             int
-	runs              int
-	oracleSyncIgnored bool
+	steps int
+	runs  int
 
 	mu sync.Mutex
 	// Guarded by mu:
@@ -145,7 +144,7 @@ func Run(seed uint64, root *crashfs.Disk, o Options) Result {
 // draw makes the shape of the run and its faults.
 func (s *Sim) draw() {
 	r := s.rng
-	processes := 1 + r.IntN(6)/2 // 1, 2 or 3
+	processes := [...]int{1, 1, 2, 2, 2, 3}[r.IntN(6)]
 	s.fine = r.IntN(16) == 0
 	s.sticky = r.IntN(10) * 10
 	s.slots, s.lives = make([]*process, processes), make([]int, processes)
@@ -153,7 +152,7 @@ func (s *Sim) draw() {
 	for i := range processes {
 		s.launch(i)
 	}
-	for range 1 + r.IntN(3) {
+	for range [...]int{1, 1, 1, 2, 2, 3}[r.IntN(6)] {
 		n := s.newDelivery(int64(1 + r.IntN(len(s.provider.requests))))
 		first := r.IntN(8)
 		s.send(n, time.Duration(r.IntN(4000))*time.Millisecond+time.Duration(n), first)
@@ -164,11 +163,8 @@ func (s *Sim) draw() {
 	for range r.IntN(5) {
 		k := Kind(1 + r.IntN(int(lastKind)))
 		phase := Phase(1 + r.IntN(int(lastPhase)))
-		if !Possible(k, phase) {
-			phase = [...]Phase{Beginning, Refreshing, Looking, Creating}[r.IntN(4)]
-			if !Possible(k, phase) {
-				phase = Creating
-			}
+		for !Possible(k, phase) {
+			phase = Phase(1 + r.IntN(int(lastPhase)))
 		}
 		skip := 0
 		switch {

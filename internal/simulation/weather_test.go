@@ -16,20 +16,22 @@ func (s *Sim) phase(slot, delivery int) Phase {
 	return s.phases[[2]int{slot, delivery}]
 }
 
-func (s *Sim) setPhase(slot, delivery int, p Phase) { s.phases[[2]int{slot, delivery}] = p }
+// setPhase lets an evaluation be in a phase, which begins what is planned for
+// it.
+func (s *Sim) setPhase(slot, delivery int, p Phase) {
+	s.phases[[2]int{slot, delivery}] = p
+	for i := range s.plan {
+		if f := &s.plan[i]; !f.begun && f.phase == p {
+			f.begun, f.slot, f.delivery = true, slot, delivery
+		}
+	}
+}
 
 // enter follows an evaluation into the phase of its next call.
 func (s *Sim) enter(a *actor) {
 	was := s.phase(a.slot, a.delivery)
-	is := was.after(a.op)
-	if is == was {
-		return
-	}
-	s.setPhase(a.slot, a.delivery, is)
-	for i := range s.plan {
-		if f := &s.plan[i]; !f.begun && f.phase == is {
-			f.begun, f.slot, f.delivery = true, a.slot, a.delivery
-		}
+	if is := was.after(a.op); is != was {
+		s.setPhase(a.slot, a.delivery, is)
 	}
 }
 
