@@ -5,6 +5,7 @@ FUZZTIME ?= 10s
 SOAKTIME ?= 30m
 CUTS ?= 500
 MODELSIZE ?= ci
+FORGE ?= github
 BIN := bin/fencepost
 LDFLAGS := -s -w
 export CGO_ENABLED ?= 0
@@ -25,10 +26,10 @@ deps: ## find or install what try and the tests need (git, PostgreSQL, npm packa
 	@scripts/deps
 
 .PHONY: try
-try: ## run the whole system on this machine against a simulated forge
+try: ## run the whole system on this machine against a simulated forge (FORGE=github, gitea or forgejo)
 	@scripts/deps git
 	@$(MAKE) --no-print-directory build
-	@$(BIN) try $(TRYFLAGS)
+	@$(BIN) try --forge $(FORGE) $(TRYFLAGS)
 
 .PHONY: test
 test: deps ## run every test, with the race detector
@@ -73,8 +74,8 @@ soak: build ## kill -9 a serving controller under load, at most SOAKTIME (defaul
 	@scripts/soak $(SOAKTIME)
 
 .PHONY: cuts
-cuts: ## cut the power of ext4, XFS and btrfs under writing processes, CUTS times each (default 500; root)
-	FENCEPOST_CUTS=$(CUTS) $(GO) test ./internal/powercut -count 1 -v -timeout 3h
+cuts: ## cut power, fail and fill disks under writing processes: ext4, XFS, btrfs, CUTS times each (default 500; root)
+	FENCEPOST_CUTS=$(CUTS) FENCEPOST_DISKS=20 $(GO) test ./internal/powercut ./internal/durable/crashfs -run 'PowerCuts|ADisk|RealDisks' -count 1 -v -timeout 3h
 
 .PHONY: bench
 bench: build ## the figures of docs/benchmarks.md, in pairs, in one run

@@ -244,6 +244,9 @@ func (f *osFile) Truncate(size int64) error {
 // F_FULLFSYNC on macOS, whose fsync(2) leaves bytes in the drive's cache.
 func (f *osFile) Sync() error { return opError("sync", f.name, syncData(f.f)) }
 
+// probe implements [prober].
+func (f *osFile) probe() error { return opError("probe", f.name, probe(f.f)) }
+
 // Size implements [File] by fstat(2).
 func (f *osFile) Size() (int64, error) {
 	fi, err := f.f.Stat()

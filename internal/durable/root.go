@@ -253,8 +253,19 @@ func (r *Root) sync(op string, f func() error) error {
 		}
 		return r.Poison(op, err)
 	}
+	// ext4 may answer a sync with success whose transaction has just failed,
+	// and statfs(2) does not say so from Linux 6.14 on: the next change does.
+	if p, ok := r.health.(prober); ok {
+		if err := p.probe(); err != nil && !errors.Is(err, ErrNoSpace) {
+			return r.Poison("change after "+op, err)
+		}
+	}
 	return r.Check()
 }
+
+// A prober is a file with which one can find out whether its file system
+// still takes changes.
+type prober interface{ probe() error }
 
 // rootFile is a file of a [Root].
 type rootFile struct {

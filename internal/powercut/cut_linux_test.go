@@ -248,6 +248,9 @@ func listen(t *testing.T, o orders, seed uint64) *hearing {
 	return h
 }
 
+// endedEarly is noted of a writer that ends while there is power.
+const endedEarly = "it has ended by itself"
+
 // read takes down one writer's lines until it ends.
 func (h *hearing) read(out io.Reader, ready chan<- error) {
 	lines := bufio.NewScanner(out)
@@ -275,7 +278,7 @@ func (h *hearing) read(out io.Reader, ready chan<- error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.over {
-		h.heard = append(h.heard, ack{Op: failedOp, Value: "it has ended by itself"})
+		h.heard = append(h.heard, ack{Op: failedOp, Value: endedEarly})
 	}
 }
 

@@ -52,7 +52,7 @@ var stateOf = map[string]ledger.State{
 // hear adds an answer. Those of several processes come in any order.
 func (p *promises) hear(a ack) {
 	switch a.Op {
-	case readyOp:
+	case readyOp, fullOp, noRoomOp:
 		return
 	case failedOp:
 		p.breach("a writer failed before the cut: %s", a.Value)

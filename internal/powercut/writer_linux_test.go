@@ -105,8 +105,13 @@ const (
 	completedOp = "completed"
 	recordedOp  = "recorded"
 	doingOp     = "doing"
+	fullOp      = "full"
+	noRoomOp    = "noroom" // for what was known already
 	failedOp    = "failed"
 )
+
+// fullPause is how long a sender waits that was told to come again.
+const fullPause = 5 * time.Millisecond
 
 // A writer is one process.
 type writer struct {
@@ -185,7 +190,13 @@ func (w *writer) work(ctx context.Context) error {
 		}
 		all.Go(func() {
 			for i := 0; ; i++ {
-				if err := step(ctx, random, fmt.Sprint(w.Seed, "-", g, "-", i)); err != nil {
+				err := step(ctx, random, fmt.Sprint(w.Seed, "-", g, "-", i))
+				if errors.Is(err, durable.ErrNoSpace) {
+					tell(ack{Op: noRoomOp, Value: err.Error()})
+					time.Sleep(fullPause)
+					continue
+				}
+				if err != nil {
 					errs <- err
 					return
 				}
@@ -219,6 +230,10 @@ func (w *writer) delivery(ctx context.Context, random *rand.Rand, name string) e
 		a.Value = valueOf(c.Staged.Publication())
 		tell(a)
 		staged = c.Staged
+	case fencepost.Full:
+		tell(ack{Op: fullOp, N: n})
+		time.Sleep(fullPause)
+		return nil
 	default:
 		return nil
 	}
@@ -287,6 +302,11 @@ func (w *writer) mail(ctx context.Context, random *rand.Rand, name string) error
 	d := ledgertest.Deliver(quiet{}, ledgertest.Spec{ID: name, Body: string(body)})
 	outcome, err := w.inbox.Record(ctx, d, headersOf(name), body)
 	if errors.Is(err, inbox.ErrFull) {
+		tell(ack{Op: fullOp, Mail: name})
+		time.Sleep(fullPause)
+		if st := w.inbox.Stats(); st.Entries == st.Leased {
+			return nil
+		}
 		return w.forget(ctx)
 	}
 	if err != nil {
