@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/artifact"
@@ -190,11 +191,16 @@ func (a *App) openSharedLedger(ctx context.Context) error {
 // the rest is there for other processes.
 const takeAhead = 1
 
+// maxSilence is how long a process may be silent before others are handed its
+// deliveries; no longer than a lease, for before its end they could only wait.
+const maxSilence = 10 * time.Second
+
 func (a *App) openSharedInbox(ctx context.Context) error {
 	c := a.Config.Inbox
 	in, err := sqlinbox.Open(ctx, a.db, sqlinbox.Config{
 		MaxEntries: c.MaxEntries, MaxBytes: int64(c.MaxBytes),
 		MaxBody: int(a.Config.Ingress.MaxBody), RetryAfter: a.Config.Ingress.RetryAfter,
+		Lease:    min(a.Config.Ledger.Lease, maxSilence),
 		OnRepeat: func(d fencepost.DeliveryKey) { a.pool.Wake(d) },
 	})
 	if err != nil {

@@ -51,15 +51,22 @@ func run(m *testing.M) int {
 			return 1
 		}
 	}
-	return pgtest.Run(m, &postgres)
+	return pgtest.Run(m, &postgres, mortal.Stop)
 }
 
 // behave is a repository whose check does what it is told.
 func behave(what string) map[string]string { return map[string]string{"behaviour": what + "\n"} }
 
-// newWorld makes a world around the hostile check. Its controller is started
-// unless the configuration is manual.
+// newWorld makes a world around the hostile check, and starts its controller.
 func newWorld(t testing.TB, config world.Config) *world.World {
+	t.Helper()
+	w := unstartedWorld(t, config)
+	start(t, w)
+	return w
+}
+
+// unstartedWorld is newWorld with a controller that is not started.
+func unstartedWorld(t testing.TB, config world.Config) *world.World {
 	t.Helper()
 	config.Binary, config.Program, config.Now = fencepostBinary, hostileProgram, time.Now
 	config.Dir = t.TempDir()
@@ -78,7 +85,6 @@ func newWorld(t testing.TB, config world.Config) *world.World {
 			dumpLog(t, w.Controller.Log)
 		}
 	})
-	start(t, w)
 	return w
 }
 

@@ -144,7 +144,12 @@ func send(t *testing.T, w *world.World, d forgesim.Delivery) bool {
 // sendOnce reports whether a delivery was answered 2xx, and whether it was
 // answered otherwise for good.
 func sendOnce(ctx context.Context, t *testing.T, w *world.World, d forgesim.Delivery) (ok, final bool) {
-	req, err := w.Forge.Request(ctx, d, w.HookURL)
+	return sendOnceTo(ctx, t, w, w.HookURL, d)
+}
+
+// sendOnceTo is sendOnce to the controller of a URL.
+func sendOnceTo(ctx context.Context, t *testing.T, w *world.World, url string, d forgesim.Delivery) (ok, final bool) {
+	req, err := w.Forge.Request(ctx, d, url)
 	if err != nil {
 		t.Error(err)
 		return false, true

@@ -79,7 +79,7 @@ func damageSegments(t testing.TB, fsys *crashfs.Process) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored := make([]byte, 4096)
+		stored := make([]byte, 64<<10)
 		if _, err := f.ReadAt(stored, 0); err != nil && err != io.EOF {
 			t.Fatal(err)
 		}

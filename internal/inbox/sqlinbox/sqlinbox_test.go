@@ -2,7 +2,6 @@ package sqlinbox
 
 import (
 	"context"
-	"errors"
 	"os"
 	"sync"
 	"testing"
@@ -15,10 +14,11 @@ import (
 	"github.com/fencepost/fencepost/internal/store/pgtest"
 )
 
-var postgres = pgtest.Server{Fast: true}
+// restarting is a server that a test restarts.
+var postgres, restarting = pgtest.Server{Fast: true}, pgtest.Server{Fast: true}
 
 func TestMain(m *testing.M) {
-	os.Exit(pgtest.Run(m, &postgres, func() error { return goleak.Find() }))
+	os.Exit(pgtest.Run(m, &postgres, restarting.Stop, func() error { return goleak.Find() }))
 }
 
 // testLease is short, so that takeovers are.
@@ -98,5 +98,3 @@ func TestConformance(t *testing.T) {
 		}
 	})
 }
-
-var errLost = errors.New("the answer was lost")

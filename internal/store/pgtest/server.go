@@ -116,6 +116,31 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
+// Kill kills the server's main process as kill -9 does, calls meanwhile, and
+// starts the server again, which recovers from its log.
+func (s *Server) Kill(t testing.TB, meanwhile func()) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ensure(t.Context()); err != nil {
+		t.Fatalf("PostgreSQL for tests: %v", err)
+	}
+	if err := s.halt(syscall.SIGKILL); err != nil {
+		t.Fatalf("kill: %v", err)
+	}
+	meanwhile()
+	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	err := s.start(ctx)
+	// Its processes end by themselves, and keep its memory until then.
+	for err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "shared memory") {
+		err = s.start(ctx)
+	}
+	if err != nil {
+		t.Fatalf("start after a kill: %v", err)
+	}
+}
+
 // Stop stops the server, if it runs, and removes its files.
 func (s *Server) Stop() error {
 	s.mu.Lock()

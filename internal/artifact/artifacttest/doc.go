@@ -1,0 +1,3 @@
+// Package artifacttest holds what every evidence store does, as a suite that
+// each implementation runs.
+package artifacttest
