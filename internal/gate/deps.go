@@ -140,6 +140,13 @@ type Note struct {
 	Written string
 }
 
+// equal reports whether two notes say the same.
+func (n Note) equal(m Note) bool {
+	same := n.Sent.Equal(m.Sent)
+	n.Sent, m.Sent = time.Time{}, time.Time{}
+	return same && n == m
+}
+
 // Notes keeps notes, shared by all processes that share the ledger. Changes
 // are atomic, and durable when they return. It is safe for concurrent use.
 type Notes interface {

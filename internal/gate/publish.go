@@ -252,7 +252,7 @@ func (p *publication) moved(ctx context.Context, v Verdict) (bool, error) {
 // first, and what it took afterwards: two records, since after the second only
 // look-up and Complete are tried again.
 func (p *publication) create(ctx context.Context) (outcome fencepost.Reason, err error) {
-	if err := p.remember(ctx, func(n *Note) { n.Sent = p.pool.Now().UTC() }); err != nil {
+	if err := p.announce(ctx); err != nil {
 		return "", err
 	}
 	p.shown, err = p.gate.Lane.Create(ctx, p.document)
@@ -276,6 +276,23 @@ func (p *publication) create(ctx context.Context) (outcome fencepost.Reason, err
 		return "", err
 	}
 	return "", p.written(ctx)
+}
+
+// announce remembers that the write is about to be sent, unless the note is not
+// as this worker knows it: then another one had the delivery since, because the
+// machine slept, say, for longer than the lease and none of this process's
+// timers knows. It may have sent it, or be done.
+func (p *publication) announce(ctx context.Context) error {
+	known, overtaken := p.note, false
+	err := p.remember(ctx, func(n *Note) {
+		if overtaken = !n.equal(known); !overtaken {
+			n.Sent = p.pool.Now().UTC()
+		}
+	})
+	if err == nil && overtaken {
+		return errorf("announce", fencepost.ReasonOutOfOrder, "another worker had the delivery meanwhile")
+	}
+	return err
 }
 
 // written remembers what the provider took.

@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/gate"
+	"github.com/fencepost/fencepost/internal/gate/notebook"
 )
 
 func unknown() error {
@@ -471,5 +473,37 @@ func TestALookUpThatFindsLeavesNoReadingBehind(t *testing.T) {
 		w.run()
 		w.wantRuns("success")
 		w.wantEnd(gate.KindEnded, fencepost.ReasonNone)
+	})
+}
+
+// TestAWorkerThatWasOvertakenSendsNothing: between its look-up and its write
+// another one had the delivery, and has announced a write of its own.
+func TestAWorkerThatWasOvertakenSendsNothing(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		key := w.deliver(7, commitID("11"))
+		looks, before := 0, 0
+		w.provider.onFind = func() error { looks++; return nil }
+		w.provider.onCreate = func(int) (error, error) { before = looks; return nil, nil }
+		refreshes := 0
+		w.provider.inRefresh = func(ctx context.Context) {
+			if refreshes++; refreshes != 3 { // the one before the write
+				return
+			}
+			book, err := notebook.Open(w.disk.Process(), notebook.Limits{}, time.Now)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, err = book.Change(ctx, key, func(n *gate.Note) { n.Sent = time.Now() })
+			if err := errors.Join(err, book.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		w.run()
+		w.wantRuns("success")
+		if w.provider.writes() != 1 || before < 4 {
+			t.Errorf("%d writes, the first after %d looks, want one, after it was looked for as what may have been sent", w.provider.writes(), before)
+		}
 	})
 }
