@@ -25,7 +25,18 @@ type History struct {
 // Client is l, with every operation recorded as one of client's. One client
 // does one thing at a time.
 func (h *History) Client(client int, l fencepost.Ledger) fencepost.Ledger {
-	return recorder{history: h, client: client, ledger: l}
+	return recorder{ledger: l, record: func(in input, do func() output) {
+		call := h.clock.Add(1)
+		out := do()
+		ret := h.clock.Add(1)
+		h.add(porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: ret})
+	}}
+}
+
+func (h *History) add(ops ...porcupine.Operation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, ops...)
 }
 
 // Len is the number of recorded operations.
@@ -44,10 +55,14 @@ func (h *History) Check(tb testing.TB, timePasses bool) {
 	h.mu.Lock()
 	ops := append([]porcupine.Operation(nil), h.ops...)
 	h.mu.Unlock()
+	last := int64(0)
+	for _, op := range ops {
+		last = max(last, op.Call, op.Return)
+	}
 	for i := range ops {
 		if ops[i].Output.(output).unknown {
 			// It may yet take effect, until the end of the history.
-			ops[i].Return = h.clock.Load() + 1
+			ops[i].Return = last + 1
 		}
 	}
 	switch got := porcupine.CheckOperationsTimeout(model(timePasses).ToModel(), ops, time.Minute); got {
@@ -90,21 +105,11 @@ type output struct {
 	value      [sha256.Size]byte
 }
 
+// A recorder passes operations on, and has record take them down: what is
+// asked before it is done, and what is answered after.
 type recorder struct {
-	history *History
-	client  int
-	ledger  fencepost.Ledger
-}
-
-func (r recorder) record(in input, do func() output) {
-	call := r.history.clock.Add(1)
-	out := do()
-	ret := r.history.clock.Add(1)
-	r.history.mu.Lock()
-	defer r.history.mu.Unlock()
-	r.history.ops = append(r.history.ops, porcupine.Operation{
-		ClientId: r.client, Input: in, Call: call, Output: out, Return: ret,
-	})
+	ledger fencepost.Ledger
+	record func(in input, do func() output)
 }
 
 // Claim implements [fencepost.Ledger].
