@@ -3,9 +3,11 @@ package inbox
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/crashfs"
 )
 
@@ -120,4 +122,36 @@ func TestTheDisksReserveIsLeftFree(t *testing.T) {
 		t.Errorf("%d bytes are left, want %d", free, cfg.MinFree)
 	}
 	must(t, b.Close())
+}
+
+// A log that was sealed by a full disk may lose its last segment: nobody may
+// miss it later.
+func TestALogThatAFullDiskEmptiedIsNotMissed(t *testing.T) {
+	t.Parallel()
+	d := crashfs.New(crashfs.Options{})
+	p := d.Process()
+	b := open(t, p, small)
+	record(t, b, mail{id: 1, body: text("1")}, Accepted)
+	must(t, b.tidy(t.Context()))
+	d.Plan(func(c crashfs.Call) (f crashfs.Fault) {
+		if (c.Op == crashfs.OpWrite || c.Op == crashfs.OpAllocate) && strings.HasPrefix(c.Name, logsDir) {
+			f.Err = durable.ErrNoSpace
+		}
+		return f
+	})
+	m := mail{id: 2, body: text("2")}
+	if _, err := b.Record(t.Context(), m.accepted(t), headers, m.body); !errors.Is(err, ErrFull) {
+		t.Fatalf("Record = %v, want ErrFull", err)
+	}
+	item, _ := take(t, b)
+	must(t, b.Done(item.ID, ""))
+	must(t, b.tidy(t.Context()))
+	if n := len(b.own.segments); n != 0 {
+		t.Errorf("%d segments are left, want none", n)
+	}
+	d.Plan(nil)
+	p.Kill()
+	again := open(t, d.Process(), small)
+	must(t, again.Health())
+	must(t, again.Close())
 }

@@ -225,7 +225,7 @@ func (b *Inbox) remove(j *journal, seg *segment) error {
 		}
 	}
 	b.mu.Unlock()
-	if j != b.own && last {
+	if last {
 		// Nobody may look for it by the hint.
 		if err := j.dropHint(); err != nil {
 			return err
