@@ -21,6 +21,7 @@ import (
 	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/internal/ops"
 	"github.com/fencepost/fencepost/internal/receipt"
+	"github.com/fencepost/fencepost/ledger"
 )
 
 // Pauses of upkeep.
@@ -226,6 +227,7 @@ func (a *App) refresh(ctx context.Context) {
 		return
 	}
 	a.ledgerRows.set(int64(rows), 0)
+	full = full || ledger.NearFull(rows, int(a.Config.Ledger.Capacity), 0)
 	a.standing(alert.LedgerCapacity, full || a.spine.inbox.Stats().Entries >= max(1, a.Config.Inbox.MaxEntries*9/10))
 	if count, bytes, err := a.spine.artifacts.Usage(ctx); err == nil {
 		a.artifactSize.set(count, bytes)
