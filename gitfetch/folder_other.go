@@ -4,6 +4,7 @@ package gitfetch
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 )
@@ -43,3 +44,38 @@ func (d folder) write(name string, perm fs.FileMode, content []byte) (s stamp, d
 	}
 	return s, device, errors.Join(err, f.Close())
 }
+
+// look returns what a name stands for, which may be a link.
+func (d folder) look(name string) (facts, error) {
+	info, err := d.root.Lstat(name)
+	if err != nil {
+		return facts{}, err
+	}
+	s, device, _ := stampOf(info)
+	return facts{s, device, info.Size(), info.Mode()}, nil
+}
+
+func (d folder) remove(name string) error { return d.root.Remove(name) }
+
+// link is not possible through open directories here.
+func (d folder) link(folder, string, string) error { return errors.ErrUnsupported }
+
+// read fills p with what a regular file begins with, and returns how much of p
+// that took.
+func (d folder) read(name string, p []byte) (int, error) {
+	f, err := openRegular(d.root, name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.ReadFull(f, p)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return n, errors.Join(err, f.Close())
+}
+
+// file opens a regular file.
+func (d folder) file(name string) (*os.File, error) { return openRegular(d.root, name) }
+
+// isTooManyLinks reports whether a file has as many names as it can have.
+func isTooManyLinks(error) bool { return false }

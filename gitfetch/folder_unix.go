@@ -86,6 +86,83 @@ func (d folder) write(name string, perm fs.FileMode, content []byte) (s stamp, d
 	if closing := unix.Close(fd); closing != nil && err == nil {
 		err = &fs.PathError{Op: "close", Path: name, Err: closing}
 	}
-	// The types of these fields differ between systems.
-	return stamp{ino: uint64(st.Ino), mtime: st.Mtim.Nano()}, uint64(st.Dev), err
+	facts := factsOf(&st)
+	return facts.stamp, facts.device, err
 }
+
+// factsOf keeps of a mode what tells a plain file from others.
+func factsOf(st *unix.Stat_t) facts {
+	mode := fs.FileMode(st.Mode & 0o777)
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&(unix.S_ISUID|unix.S_ISGID|unix.S_ISVTX) != 0 {
+		mode |= fs.ModeIrregular
+	}
+	// The types of these fields differ between systems.
+	return facts{stamp{ino: uint64(st.Ino), mtime: st.Mtim.Nano()}, uint64(st.Dev), st.Size, mode}
+}
+
+// look returns what a name stands for, which may be a link.
+func (d folder) look(name string) (facts, error) {
+	var st unix.Stat_t
+	err := again("fstatat", name, func() error { return unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	return factsOf(&st), err
+}
+
+func (d folder) remove(name string) error {
+	return again("unlinkat", name, func() error { return unix.Unlinkat(d.fd, name, 0) })
+}
+
+// link makes a second name of a file. Of a link it makes one of the link.
+func (d folder) link(from folder, name, as string) error {
+	return again("linkat", name, func() error { return unix.Linkat(from.fd, name, d.fd, as, 0) })
+}
+
+// read fills p with what a regular file begins with, and returns how much of p
+// that took.
+func (d folder) read(name string, p []byte) (n int, err error) {
+	fd, err := d.openRegular(name)
+	if err != nil {
+		return 0, err
+	}
+	for n < len(p) && err == nil {
+		var got int
+		err = again("read", name, func() (err error) {
+			got, err = unix.Read(fd, p[n:])
+			return err
+		})
+		if got <= 0 {
+			break
+		}
+		n += got
+	}
+	return n, errors.Join(err, unix.Close(fd))
+}
+
+// openRegular opens a regular file; what else there may be does not make it
+// wait.
+func (d folder) openRegular(name string) (int, error) {
+	fd, err := d.open(name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	err = again("fstat", name, func() error { return unix.Fstat(fd, &st) })
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = errNotRegular
+	}
+	if err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// file is openRegular for who needs more than its begin.
+func (d folder) file(name string) (*os.File, error) {
+	fd, err := d.openRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// isTooManyLinks reports whether a file has as many names as it can have.
+func isTooManyLinks(err error) bool { return errors.Is(err, unix.EMLINK) }

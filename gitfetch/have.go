@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"github.com/fencepost/fencepost"
@@ -43,55 +44,105 @@ func (h *have) close() error { return host("close earlier checkout", h.root.Clos
 // A cursor opens files of an earlier checkout, directory by directory. It
 // follows no link. Not safe for concurrent use.
 type cursor struct {
-	h      *have
-	dir    int32
-	root   *os.Root // nil: none is open
-	handle *os.File
+	h     *have
+	chain []link // directories from the root down, each open
+}
+
+type link struct {
+	node   int32
+	folder folder
+}
+
+// facts are what is known of a file that is there.
+type facts struct {
+	stamp  stamp
+	device uint64
+	size   int64
+	mode   fs.FileMode
 }
 
 // cursor returns one that is nowhere yet; of a nil have it stays so.
 func (h *have) cursor() *cursor { return &cursor{h: h} }
 
-func (c *cursor) close() error {
-	if c.root == nil {
-		return nil
+func (c *cursor) close() error { return c.leave(0) }
+
+// leave closes all directories but the first ones.
+func (c *cursor) leave(keep int) error {
+	var err error
+	for len(c.chain) > keep {
+		last := len(c.chain) - 1
+		err = errors.Join(err, host("close directory", c.chain[last].folder.close()))
+		c.chain = c.chain[:last]
 	}
-	err := host("close directory", errors.Join(c.handle.Close(), c.root.Close()))
-	c.root, c.handle = nil, nil
 	return err
 }
 
 // enter opens the directory of a node.
-func (c *cursor) enter(i int32) error {
-	dir := c.h.m.nodes[i].parent
-	if c.root != nil && c.dir == dir {
-		return nil
+func (c *cursor) enter(i int32) (folder, error) {
+	nodes := c.h.m.nodes
+	dir := nodes[i].parent
+	if last := len(c.chain) - 1; last >= 0 && c.chain[last].node == dir {
+		return c.chain[last].folder, nil
 	}
-	if err := c.close(); err != nil {
-		return err
+	var down []int32 // directories from dir up
+	for at := dir; at >= 0; at = nodes[at].parent {
+		down = append(down, at)
 	}
-	root, err := openDir(c.h.root, pathOf(c.h.m.nodes, dir))
-	if err != nil {
-		return fmt.Errorf("%w: %w", errAltered, host("open directory", err))
+	slices.Reverse(down)
+	keep := 0
+	for keep < len(c.chain) && keep < len(down) && c.chain[keep].node == down[keep] {
+		keep++
 	}
-	handle, err := root.Open(".")
-	if err != nil {
-		return errors.Join(host("open directory", err), root.Close())
+	if err := c.leave(keep); err != nil {
+		return folder{}, err
 	}
-	c.dir, c.root, c.handle = dir, root, handle
-	return nil
+	for _, at := range down[keep:] {
+		var f folder
+		var err error
+		if at == 0 {
+			f, err = folderOf(c.h.root)
+		} else {
+			f, err = c.chain[len(c.chain)-1].folder.folder(nodes[at].name)
+		}
+		if err != nil {
+			return folder{}, fmt.Errorf("%w: %w", errAltered, host("open directory", err))
+		}
+		c.chain = append(c.chain, link{at, f})
+	}
+	return c.chain[len(c.chain)-1].folder, nil
 }
 
 // open opens a regular file for reading.
 func (c *cursor) open(i int32) (*os.File, error) {
-	if err := c.enter(i); err != nil {
+	dir, err := c.enter(i)
+	if err != nil {
 		return nil, err
 	}
-	f, err := openRegular(c.root, c.h.m.nodes[i].name)
+	f, err := dir.file(c.h.m.nodes[i].name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errAltered, host("open file", err))
 	}
 	return f, nil
+}
+
+// small returns the content of a node in buf, if it is what it was and fits.
+func (c *cursor) small(i int32, buf []byte) (content []byte, fits bool, err error) {
+	n := &c.h.m.nodes[i]
+	if text, ok := c.h.m.texts[i]; ok || n.size >= int64(len(buf)) {
+		return []byte(text), ok, nil
+	}
+	dir, err := c.enter(i)
+	if err != nil {
+		return nil, true, err
+	}
+	got, err := dir.read(n.name, buf[:n.size+1])
+	if err != nil {
+		return nil, true, fmt.Errorf("%w: %w", errAltered, host("read file", err))
+	}
+	if id, err := object.NewRehasher().ID(object.Blob, buf[:got]); err != nil || int64(got) != n.size || id != n.id {
+		return nil, true, errAltered
+	}
+	return buf[:got], true, nil
 }
 
 // openRegular opens a regular file and follows no link.
@@ -263,16 +314,28 @@ func (r *reused) report(s *Stats) {
 type reuser struct {
 	w      *writer
 	dir    *os.Root
-	handle *os.File // of dir; nil: not needed so far
+	folder *folder // of dir; nil: not needed so far
 	from   *cursor
 	buf    []byte
 }
 
 func (r *reuser) close() error {
-	if r.handle == nil {
+	if r.folder == nil {
 		return nil
 	}
-	return host("close directory", r.handle.Close())
+	return host("close directory", r.folder.close())
+}
+
+// into returns the directory to make files in.
+func (r *reuser) into() (*folder, error) {
+	if r.folder == nil {
+		f, err := folderOf(r.dir)
+		if err != nil {
+			return nil, host("open directory", err)
+		}
+		r.folder = &f
+	}
+	return r.folder, nil
 }
 
 // reuse makes the file of a node from an earlier one where that is possible,
@@ -291,8 +354,7 @@ func (r *reuser) reuse(i int32) (done bool, err error) {
 	if n.object != noObject {
 		return false, nil
 	}
-	err = r.w.makeFile(r.dir, i, func(f *os.File) error { return r.from.prove(n.have, f, r.buf) })
-	if err != nil {
+	if err := r.copy(i); err != nil {
 		return false, err
 	}
 	r.w.reused.copiedFiles.Add(1)
@@ -300,44 +362,68 @@ func (r *reuser) reuse(i int32) (done bool, err error) {
 	return true, nil
 }
 
+// copy makes a file with the content of an earlier one, which is proven before.
+func (r *reuser) copy(i int32) error {
+	n := &r.w.plan.nodes[i]
+	content, fits, err := r.from.small(n.have, r.buf)
+	if err != nil {
+		return err
+	}
+	if !fits {
+		return r.w.makeFile(r.dir, i, func(f *os.File) error { return r.from.prove(n.have, f, r.buf) })
+	}
+	into, err := r.into()
+	if err != nil {
+		return err
+	}
+	s, device, err := into.write(n.name, permissions(n.mode), content)
+	if err != nil {
+		return host("write file", err)
+	}
+	if device == r.w.tree.device {
+		r.w.stamps[i] = s
+	}
+	return nil
+}
+
 // link makes a second name of an earlier file, if it is still the same one. It
 // looks at the name that it made: nobody else knows that.
 func (r *reuser) link(i int32) (bool, error) {
 	n := &r.w.plan.nodes[i]
 	m := r.w.have.m
-	if err := r.from.enter(n.have); err != nil {
+	from, err := r.from.enter(n.have)
+	if err != nil {
 		if errors.Is(err, errAltered) {
 			return false, nil
 		}
 		return false, err
 	}
-	if r.handle == nil {
-		var err error
-		if r.handle, err = r.dir.Open("."); err != nil {
-			return false, host("open directory", err)
-		}
+	into, err := r.into()
+	if err != nil {
+		return false, err
 	}
-	if err := hardLink(r.from.handle, m.nodes[n.have].name, r.handle, n.name); err != nil {
+	if err := into.link(from, m.nodes[n.have].name, n.name); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) && !isTooManyLinks(err) {
 			// Another file system, or one without links: so it is for all.
 			r.w.reused.noLinks.Store(true)
 		}
 		return false, nil
 	}
-	info, err := r.dir.Lstat(n.name)
+	is, err := into.look(n.name)
 	if err != nil {
 		return false, host("look at file", err)
 	}
-	s, device, _ := stampOf(info)
-	if s != m.stamps[n.have] || device != m.device || info.Size() != n.size || info.Mode() != permOf(n.mode, info.Mode()) {
-		return false, host("remove link", r.dir.Remove(n.name))
+	if is.stamp != m.stamps[n.have] || is.device != m.device || is.size != n.size || is.mode != permOf(n.mode, is.mode) {
+		return false, host("remove link", into.remove(n.name))
 	}
 	if r.w.t.Sync == SyncAll && !m.synced {
 		if err := r.sync(n.name); err != nil {
 			return false, err
 		}
 	}
-	r.w.stamps[i] = r.w.stamp(info)
+	if is.device == r.w.tree.device {
+		r.w.stamps[i] = is.stamp
+	}
 	r.w.reused.linkedFiles.Add(1)
 	r.w.reused.linkedBytes.Add(n.size)
 	return true, nil
