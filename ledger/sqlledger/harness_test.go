@@ -22,9 +22,15 @@ import (
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 )
 
+// stoppedChild names the database of a process that is stopped while it works.
+const stoppedChild = "FENCEPOST_SQLLEDGER_STOPPED"
+
 var postgres = pgtest.Server{Fast: true}
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(stoppedChild); url != "" {
+		os.Exit(workLate(url))
+	}
 	os.Exit(pgtest.Run(m, &postgres, func() error { return goleak.Find() }))
 }
 
@@ -229,6 +235,7 @@ func common() map[string]func(*testing.T, maker) {
 		"abandon":                      anAbandonedLeaseNeedsNoWaiting,
 		"other parameters are refused": openRefusesOtherParameters,
 		"many make one":                manyMakeOneLedger,
+		"a shared pool":                aPoolIsShared,
 	}
 }
 
@@ -267,5 +274,11 @@ func TestOnPostgres(t *testing.T) {
 	tests["what was read must still be there"] = whatWasReadMustStillBeThere
 	tests["the server's clock jumps"] = aServersClockThatJumps
 	tests["a client's clock"] = aClientsClockDoesNotMatter
-	runAll(t, newServer(t, &postgres).fixture, tests)
+	tests["the function is the table"] = theFunctionIsTheTable
+	tests["the server's clock jumps under many"] = theServersClockJumpsUnderMany
+	tests["one round trip"] = anOperationIsOneRoundTrip
+	s := newServer(t, &postgres)
+	tests["fences outlive a failover"] = fencesOutliveAFailover
+	tests["the function compares what it read"] = s.theFunctionComparesWhatItRead
+	runAll(t, s.fixture, tests)
 }

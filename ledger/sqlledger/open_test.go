@@ -82,16 +82,6 @@ func manyMakeOneLedger(t *testing.T, fresh maker) {
 	}
 }
 
-func TestAServerThatAnswersTooEarlyIsRefused(t *testing.T) {
-	t.Parallel()
-	url := postgres.Database(t)
-	clock := ledgertest.NewClock()
-	_, err := Open(t.Context(), Config{URL: url + "&synchronous_commit=off", Now: clock.Now, Instant: clock.Instant})
-	if !errors.Is(err, ErrVolatile) || fencepost.ReasonOf(err) != fencepost.ReasonUnavailable {
-		t.Errorf("err = %v, want ErrVolatile", err)
-	}
-}
-
 func TestAClosedLedgerAnswersNothing(t *testing.T) {
 	t.Parallel()
 	clock := ledgertest.NewClock()
