@@ -1,22 +1,25 @@
 // Package sqlledger keeps a ledger in a SQL database: a SQLite file that the
 // processes of one machine share, or PostgreSQL, shared by many machines.
 //
-// It is complete as a [fencepost.Ledger], and no command uses it: `fencepost
-// serve` keeps its ledger in files (package fileledger), also with `database`.
-// Of what fileledger has beside the contract, Repeat, Lookup, Abandon, CleanUp
-// and a Stat of counters are here; an answer from memory alone (MayKnow), going
-// through all rows, verifying them, and proof that another process has died
-// are not.
-//
 // # An operation
 //
-// Each is one transaction. It reads the delivery's row, its part's counters
-// and, on PostgreSQL, the server's clock in one statement; asks
-// [ledger.Decide]; and stores the row that it is told, comparing key, state,
-// evaluation, fence and token with what was read. The token is drawn anew for
-// each change, so that the comparison fails after any other change; then the
-// operation is decided anew, on what is there now. An answer that changes
-// nothing writes nothing.
+// On SQLite each is one transaction. It reads the delivery's row and its
+// part's counters in one statement; asks [ledger.Decide]; and stores the row
+// that it is told, comparing key, state, evaluation, fence and token with what
+// was read. The token is drawn anew for each change, so that the comparison
+// fails after any other change; then the operation is decided anew, on what is
+// there now. An answer that changes nothing writes nothing.
+//
+// On PostgreSQL each is one statement, which is one round trip: a call of a
+// function of the database that reads, decides by the same table, and stores
+// under the same comparison. What is answered is decided once more here, by
+// [ledger.Decide] on what the function saw, and the digest of the row that it
+// stored must be that of the row which Decide says; else the operation ends in
+// an error that matches [ErrCorrupt]. A test holds both to the same answers and
+// rows over all states, bounds and comparisons. Two cases take a second round
+// trip: a connection that was idle for over a second is asked whether it
+// still lives, and the claim of a lease that this process itself gave up
+// ([Ledger.Abandon]) is told whose it is by the first one.
 //
 // No lock decides. On SQLite a transaction has the write lock from its
 // beginning; on PostgreSQL it is read committed and locks only what it
@@ -41,10 +44,11 @@
 // since that is compared and not timed.
 //
 // Clean-up also asks a second clock, the ledger's running time, so that a wall
-// clock that jumped ahead removes nothing. On PostgreSQL that is what a
-// process's own monotonic clock has seen pass between its calls of
-// [Ledger.CleanUp], and never more than the server's did: where no process
-// calls it, rows stay longer.
+// clock that jumped ahead removes nothing. On PostgreSQL no server's clock is
+// in it: a process knows how much there was when it looked last, and how much
+// its own boot-time clock has seen pass since, and the most that any process
+// knows is what there is. While no process has the ledger open, it stands
+// still, and rows stay longer.
 //
 // # What failures do
 //
@@ -53,7 +57,24 @@
 // operation ends in an error that matches no answer, and a later claim tells.
 // Nothing is guessed from what the row looks like, and no change is sent again.
 //
-// What PostgreSQL answers is as durable as it is set up to be: a server with
-// synchronous_commit off is refused, but fsync and the replication of a server
-// that fails over are its operator's.
+// A PostgreSQL server that runs without fsync or full_page_writes is refused,
+// and so is a connection string that turns synchronous_commit down; what user,
+// database or server say of it is overruled for the session ([SettingError]).
+//
+// # Failing over
+//
+// A standby that is promoted must have every commit that was answered, or
+// deliveries that were done are done again: set synchronous_standby_names, and
+// promote only a standby that is named there. The ledger can't see which
+// standby an operator promotes, and does not ask.
+//
+// What it does hold, also when a standby is promoted that lacks the last
+// commits, is that fences never repeat (invariant 5): the first fence that a
+// part hands out on another timeline, which every promotion and every
+// recovery of a backup begins, lies beyond all that the old one may have
+// handed out, and so does the first one after a dump was loaded into another
+// cluster. So a holder whose lease was lost with the old primary is refused
+// for good, and is never taken for a later one. A data directory that was
+// copied while the server was stopped and put back begins no timeline: recover
+// it as a backup.
 package sqlledger
