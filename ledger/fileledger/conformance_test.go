@@ -10,12 +10,16 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/crashfs"
+	"github.com/fencepost/fencepost/ledger/internal/contest"
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 )
 
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
 		os.Exit(runChild(child))
+	}
+	if is, code := contest.Process(openForContest); is {
+		os.Exit(code)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -1,6 +1,7 @@
 package fileledger
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -80,5 +81,32 @@ func diesAtItsSync(t *testing.T, fault crashfs.Fault) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestTheHeadShowsDamageToTheLastFrame: no later frame says that it was
+// synced, but the head does.
+func TestTheHeadShowsDamageToTheLastFrame(t *testing.T) {
+	t.Parallel()
+	p, disk := newPlay(t), crashfs.New(crashfs.Options{})
+	l, err := openIn(t.Context(), p.cfg, disk.Process(), testName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.take(l, p.permanent(0), "result", "claim"); err != nil {
+		t.Fatal(err)
+	}
+	last := l.shards[0].log.pos.Offset - 1
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fsys := disk.Process()
+	writeAt(t, fsys, testName+"/shard-00/000000000001.seg", []byte{0xff}, last)
+	if l, err = openIn(t.Context(), p.cfg, fsys, testName); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if c, err := l.Claim(t.Context(), p.permanent(0)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("claim: %T, %v; want ErrCorrupt", c, err)
 	}
 }

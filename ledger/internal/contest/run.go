@@ -1,0 +1,198 @@
+package contest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost/ledger/ledgertest"
+)
+
+// A Contest is how many fight over a ledger, for how long, and who disturbs.
+type Contest struct {
+	// Where is passed on to the processes.
+	Where string
+	// Processes is how many there are at a time.
+	Processes int
+	// Disturbances is how often somebody interferes: a process is killed, or
+	// stopped and resumed, or the wall clock is stepped, or Disturb is called.
+	Disturbances int
+	// Every is the time between two, about.
+	Every time.Duration
+	// Speed: see [Assignment].
+	Speed int
+	// Stop lets processes be stopped, for up to the time it says.
+	Stop time.Duration
+	// Disturb, if it is not nil, is one more way to interfere.
+	Disturb func(testing.TB)
+	// Seed says who is disturbed when, and what all do.
+	Seed uint64
+}
+
+// A Result counts what happened.
+type Result struct {
+	Operations, Kills, Stops, Steps, Disturbed int
+}
+
+// String is for people.
+func (r Result) String() string {
+	return fmt.Sprintf("%d operations, %d kills, %d stops, %d steps of the clock, %d other disturbances", r.Operations, r.Kills, r.Stops, r.Steps, r.Disturbed)
+}
+
+// Add sums up.
+func (r Result) Add(o Result) Result {
+	return Result{r.Operations + o.Operations, r.Kills + o.Kills, r.Stops + o.Stops, r.Steps + o.Steps, r.Disturbed + o.Disturbed}
+}
+
+// unbounded is how many operations a process does that is to be killed.
+const unbounded = 1 << 30
+
+type player struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+}
+
+// Run holds a contest, and fails tb if the history is not linearizable or a
+// process ends by itself.
+func (c Contest) Run(tb testing.TB) Result {
+	tb.Helper()
+	dir := tb.TempDir()
+	random := rand.New(rand.NewPCG(c.Seed, 3))
+	var result Result
+	next := 0
+	spawn := func() *player {
+		a := Assignment{
+			Client: next, Seed: c.Seed, Where: c.Where, Directory: dir, Speed: max(1, c.Speed), Operations: unbounded,
+		}
+		next++
+		return start(tb, a)
+	}
+	players := make([]*player, c.Processes)
+	for i := range players {
+		players[i] = spawn()
+	}
+	defer func() {
+		for _, p := range players {
+			p.kill(tb)
+		}
+	}()
+	for i := range players {
+		players[i].begun(tb, dir, i)
+	}
+	for range c.Disturbances {
+		pause(tb.Context(), c.Every/2+time.Duration(random.Int64N(int64(c.Every))))
+		i := random.IntN(len(players))
+		switch choice := random.IntN(10); {
+		case choice == 0 && c.Disturb != nil, choice < 5 && c.Disturb != nil && c.Stop == 0:
+			c.Disturb(tb)
+			result.Disturbed++
+		case choice < 3:
+			step := strconv.Itoa((random.IntN(3) - 1) * 3600)
+			if err := os.WriteFile(filepath.Join(dir, "step"), []byte(step), 0o600); err != nil {
+				tb.Fatal(err)
+			}
+			result.Steps++
+		case choice < 6 && c.Stop > 0:
+			players[i].signal(tb, syscall.SIGSTOP)
+			pause(tb.Context(), time.Duration(random.Int64N(int64(c.Stop))))
+			players[i].signal(tb, syscall.SIGCONT)
+			result.Stops++
+		default:
+			players[i].kill(tb)
+			players[i] = spawn()
+			result.Kills++
+		}
+	}
+	for _, p := range players {
+		p.kill(tb)
+	}
+	players = nil
+	result.Operations = check(tb, dir)
+	return result
+}
+
+func start(tb testing.TB, a Assignment) *player {
+	tb.Helper()
+	text, err := json.Marshal(a)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &player{cmd: exec.CommandContext(tb.Context(), os.Args[0], "-test.run=^$")}
+	p.cmd.Env = append(os.Environ(), env+"="+string(text))
+	p.cmd.Stderr = &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// begun waits until a process was answered for the first time.
+func (p *player) begun(tb testing.TB, dir string, client int) {
+	tb.Helper()
+	for tb.Context().Err() == nil {
+		info, err := os.Stat(logName(dir, client))
+		if err == nil && info.Size() > 0 {
+			return
+		}
+		pause(tb.Context(), 5*time.Millisecond)
+	}
+}
+
+func (p *player) signal(tb testing.TB, s syscall.Signal) {
+	tb.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		tb.Errorf("%v: %v: %s", s, err, p.stderr.String())
+	}
+}
+
+// kill ends a process, which must not have ended by itself.
+func (p *player) kill(tb testing.TB) {
+	tb.Helper()
+	err := p.cmd.Process.Kill()
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	err = errors.Join(err, killed(p.cmd.Wait()))
+	if err != nil {
+		tb.Errorf("process: %v: %s", err, p.stderr.String())
+	}
+}
+
+// killed is nil for the end of a process that was killed.
+func killed(err error) error {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if ok && exit.Sys().(syscall.WaitStatus).Signaled() {
+		return nil
+	}
+	return fmt.Errorf("it ended by itself: %w", errors.Join(err, errors.New("not killed")))
+}
+
+// check reads all transcripts and holds the history against the table.
+func check(tb testing.TB, dir string) int {
+	tb.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var h ledgertest.History
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if err := errors.Join(h.Read(f), f.Close()); err != nil {
+			tb.Fatalf("%s: %v", name, err)
+		}
+	}
+	h.Check(tb, true)
+	return h.Len()
+}
