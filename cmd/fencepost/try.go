@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 )
 
 type tryFlags struct {
-	repo, program string
-	json, keep    bool
+	forge, repo, program string
+	json, keep           bool
 }
 
 func (m Main) tryCommand() *cobra.Command {
@@ -32,10 +33,14 @@ A signed pull request is recorded, claimed, fetched, run in a sandbox and
 published as one Check Run; then it is replayed, forged, blocked, and the
 controller is killed in the middle. Then a source follows its branch: through a
 push, a burst, a lost webhook and an outage. Everything is on loopback and in
-one temporary directory, which is removed in the end.`,
+one temporary directory, which is removed in the end.
+
+With --forge gitea or --forge forgejo the gate is one of theirs: an approval by
+a dedicated reviewer and a commit status, and no source.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return m.try(cmd.Context(), f) },
 	}
+	cmd.Flags().StringVar(&f.forge, "forge", string(trial.ForgeGitHub), "what to simulate: github, gitea or forgejo")
 	cmd.Flags().StringVar(&f.repo, "repo", "", "gate this local repository instead of a made-up one; it is only read")
 	cmd.Flags().StringVar(&f.program, "program", "", "gate with this check, a program in the run contract (default: doclinks beside this executable)")
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave everything in place and say where")
@@ -44,6 +49,10 @@ one temporary directory, which is removed in the end.`,
 }
 
 func (m Main) try(ctx context.Context, f tryFlags) (err error) {
+	forge := trial.Forge(f.forge)
+	if !slices.Contains([]trial.Forge{trial.ForgeGitHub, trial.ForgeGitea, trial.ForgeForgejo}, forge) {
+		return usagef("--forge must be github, gitea or forgejo, is %q", f.forge)
+	}
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this executable: %w", err)
@@ -62,7 +71,7 @@ func (m Main) try(ctx context.Context, f tryFlags) (err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
 	summary, err := trial.Run(ctx, trial.Config{
-		Binary: binary, Program: f.program, Repo: f.repo, Dir: dir, Now: m.Now,
+		Binary: binary, Program: f.program, Forge: forge, Repo: f.repo, Dir: dir, Now: m.Now,
 		Report: func(s trial.Step) { m.tellStep(s, f.json) },
 	})
 	if f.keep {
@@ -94,7 +103,10 @@ func (m Main) tellStep(s trial.Step, asJSON bool) {
 }
 
 func (m Main) tellSummary(s trial.Summary) {
-	if s.OK {
+	if s.OK && s.Forge != "" {
+		fmt.Fprintf(m.Out, "\n%d deliveries, %d results, each one review and one status; %d replay recognised, %d forgery refused, %d kills survived; %s\n",
+			s.Deliveries, s.CheckRuns, s.Replays, s.ForgedRefused, s.Kills, s.Took.Round(10*time.Millisecond))
+	} else if s.OK {
 		fmt.Fprintf(m.Out, "\n%d deliveries, %d runs, %d Check Runs; %d replay recognised, %d forgery refused, %d kills survived; %d syncs of a source; %d bytes fetched; %s\n",
 			s.Deliveries, s.Runs, s.CheckRuns, s.Replays, s.ForgedRefused, s.Kills, s.SourceRuns, s.BytesFetched, s.Took.Round(10*time.Millisecond))
 	}

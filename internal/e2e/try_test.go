@@ -72,6 +72,29 @@ func try(t *testing.T, args ...string) (steps []trial.Step, summary trial.Summar
 	}
 }
 
+// TestTryTellsOfGiteaAndForgejo runs their story, which holds each of its steps
+// against what the simulated instance shows and what its rule makes of that.
+func TestTryTellsOfGiteaAndForgejo(t *testing.T) {
+	for _, forge := range []trial.Forge{trial.ForgeGitea, trial.ForgeForgejo} {
+		t.Run(string(forge), func(t *testing.T) {
+			steps, got, temp := try(t, "--forge", string(forge))
+			for _, step := range steps {
+				if !step.OK {
+					t.Errorf("step %s: %v", step.Name, step.Lines)
+				}
+			}
+			got.Took = 0
+			want := trial.Summary{OK: true, Forge: forge, Deliveries: 4, Replays: 1, ForgedRefused: 1, CheckRuns: 4, Kills: 2}
+			if diff := cmp.Diff(want, got); diff != "" || len(steps) != 8 {
+				t.Errorf("%d steps; summary (-want +got):\n%s", len(steps), diff)
+			}
+			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}
+
 // wantWholeTrial demands every step, and what they come to.
 func wantWholeTrial(t *testing.T, steps []trial.Step, s trial.Summary) {
 	t.Helper()

@@ -113,11 +113,11 @@ func explain(r fencepost.Reason) (title, summary string) {
 	case fencepost.ReasonContent:
 		return "The content breaks a rule", "The tree holds something that the gate's content policy refuses."
 	case fencepost.ReasonNotMergeable:
-		return "The request can't be merged", "The provider can't make a test merge. Resolve the conflicts and push."
+		return "The request can't be merged", "It has conflicts with the base branch, or must contain its present tip and does not. Bring it up to date and push."
 	case fencepost.ReasonGateUnproven:
-		return "The gate is not proven", "No active rule requires this check from this App on an up-to-date branch, or the branch has a merge queue."
+		return "The gate is not proven", "The rule of the base branch does not require this check in the way that the gate needs, or lets somebody past it. The evidence names each setting."
 	case fencepost.ReasonForeignStatus:
-		return "Another result bears this name", "A check run or status of the same name, not made by this App, stands on the head or on its test merge."
+		return "Another result bears this name", "A result of the same name that this gate did not make stands on what would be merged."
 	case fencepost.ReasonGateChanged:
 		return "The gate keeps changing", "The rule or the authorization changed while the check ran, each time."
 	case fencepost.ReasonAcquisition:

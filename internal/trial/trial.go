@@ -19,6 +19,8 @@ type Config struct {
 	Binary string
 	// Program is the check to gate with, an executable in the run contract.
 	Program string
+	// Forge is what is simulated; zero is [ForgeGitHub].
+	Forge Forge
 	// Repo is a local repository or directory to gate; empty: a small one is
 	// made.
 	Repo string
@@ -30,9 +32,19 @@ type Config struct {
 	Report func(Step)
 }
 
+// A Forge is what a trial simulates.
+type Forge string
+
+// The forges.
+const (
+	ForgeGitHub  Forge = "github"
+	ForgeGitea   Forge = "gitea"
+	ForgeForgejo Forge = "forgejo"
+)
+
 // A Step is one part of the story.
 type Step struct {
-	// Name is one word: forge, serve, gate, replay, forged, block, crash,
+	// Name is one word: forge, serve, gate, replay, forged, push, block, crash,
 	// source, burst, missed, outage.
 	Name string `json:"step"`
 	// OK is false for the step that failed, the last one.
@@ -48,11 +60,14 @@ type Step struct {
 // A Summary counts what a whole trial did.
 type Summary struct {
 	OK bool `json:"ok"`
+	// Forge is what was simulated, where that was not GitHub.
+	Forge Forge `json:"forge,omitempty"`
 	// Deliveries were accepted, Replays recognised, ForgedRefused refused.
 	Deliveries    int `json:"deliveries"`
 	Replays       int `json:"replays"`
 	ForgedRefused int `json:"forged_refused"`
-	// Runs are executions of the check, CheckRuns what the forge shows.
+	// Runs are executions of the check, where they were counted; CheckRuns are
+	// the results that the forge shows: Check Runs, or reviews with a status.
 	Runs      int `json:"runs"`
 	CheckRuns int `json:"check_runs"`
 	// SourceRuns are runs of the source that ended complete.
@@ -81,16 +96,16 @@ type trial struct {
 // Run tells the whole story and returns its counts. Its error matches
 // [ErrStory] when a step ended otherwise than it must.
 func Run(ctx context.Context, config Config) (_ Summary, err error) {
+	if config.Forge == ForgeGitea || config.Forge == ForgeForgejo {
+		return runGitea(ctx, config)
+	}
 	t := &trial{config: config, start: config.Now()}
 	defer func() {
 		if t.World != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	for _, step := range []struct {
-		name string
-		do   func(context.Context) ([]string, error)
-	}{
+	if err := tell(ctx, config, t.start, []chapter{
 		{"forge", t.startForge},
 		{"serve", t.startController},
 		{"gate", t.gate},
@@ -102,20 +117,35 @@ func Run(ctx context.Context, config Config) (_ Summary, err error) {
 		{"burst", t.burst},
 		{"missed", t.missed},
 		{"outage", t.outage},
-	} {
+	}); err != nil {
+		return t.summary, err
+	}
+	return t.summary, t.count(ctx)
+}
+
+// A chapter is a step of the story to be told.
+type chapter struct {
+	name string
+	do   func(context.Context) ([]string, error)
+}
+
+// tell tells the chapters in order, up to the first that does not end as it
+// must.
+func tell(ctx context.Context, config Config, start time.Time, story []chapter) error {
+	for _, step := range story {
 		began := config.Now()
 		lines, err := step.do(ctx)
 		if err != nil {
 			lines = append(lines, err.Error())
 		}
 		config.Report(Step{
-			Name: step.name, OK: err == nil, At: began.Sub(t.start), Took: config.Now().Sub(began), Lines: lines,
+			Name: step.name, OK: err == nil, At: began.Sub(start), Took: config.Now().Sub(began), Lines: lines,
 		})
 		if err != nil {
-			return t.summary, fmt.Errorf("%s: %w", step.name, err)
+			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	return t.summary, t.count(ctx)
+	return nil
 }
 
 // startForge makes the simulated world.
@@ -141,11 +171,16 @@ func (t *trial) contents() forgesim.Import {
 	if t.config.Repo != "" {
 		return forgesim.Import{Source: t.config.Repo, Depth: 1}
 	}
-	return forgesim.Import{Files: map[string]string{
+	return forgesim.Import{Files: smallRepository()}
+}
+
+// smallRepository is what is gated where the reader names nothing.
+func smallRepository() map[string]string {
+	return map[string]string{
 		"README.md":     "# Handbook\n\nStart with [the guide](docs/guide.md#first-steps).\n",
 		"docs/guide.md": "# Guide\n\n## First steps\n\nThen read [the rules](rules.md), or go [back](../README.md).\n",
 		"docs/rules.md": "# Rules\n\n1. Be kind.\n2. Link only to [what exists](guide.md).\n",
-	}}
+	}
 }
 
 func (t *trial) startController(ctx context.Context) ([]string, error) {

@@ -222,8 +222,10 @@ type Create struct {
 	Owner, Name string
 	// ID and OwnerID fix the immutable ids; zero: chosen.
 	ID, OwnerID int64
-	// Files are the first commit's on branch main: path → content.
-	Files map[string]string
+	// Files are the first commit's on branch main: path → content. Source is a
+	// local repository or directory to take instead, whose branch becomes main.
+	Files  map[string]string
+	Source string
 	// Public repositories can be read without a token.
 	Public bool
 }
@@ -231,7 +233,7 @@ type Create struct {
 // CreateRepository makes a repository. It sends no webhook.
 func (f *Forge) CreateRepository(ctx context.Context, c Create) (*Repository, error) {
 	under, err := f.under.ImportRepository(ctx, forgesim.Import{
-		Owner: c.Owner, Name: c.Name, ID: c.ID, OwnerID: c.OwnerID, Files: c.Files,
+		Owner: c.Owner, Name: c.Name, ID: c.ID, OwnerID: c.OwnerID, Files: c.Files, Source: c.Source,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gitea: %w", err)
