@@ -5,6 +5,7 @@ FUZZTIME ?= 10s
 SOAKTIME ?= 30m
 CUTS ?= 500
 MODELSIZE ?= ci
+DIFFERENTIAL ?= 300
 FORGE ?= github
 BIN := bin/fencepost
 LDFLAGS := -s -w
@@ -57,6 +58,10 @@ vuln: ## known vulnerabilities in what the binary uses (needs the network)
 fuzz: ## a round of FUZZTIME for each fuzz target (default 10s)
 	@scripts/fuzz $(FUZZTIME)
 
+.PHONY: differential
+differential: ## compare DIFFERENTIAL trees (default 300) with what git checks out
+	FENCEPOST_DIFFERENTIAL=$(DIFFERENTIAL) $(GO) test -count 1 -v -timeout 60m -run 'TestEveryCheckoutIsGits' ./gitfetch
+
 .PHONY: model
 model: ## check the model of the ledger exhaustively, and that its mutants are found
 	@scripts/model $(MODELSIZE)
@@ -76,6 +81,10 @@ soak: build ## kill -9 a serving controller under load, at most SOAKTIME (defaul
 .PHONY: cuts
 cuts: ## cut power, fail and fill disks under writing processes: ext4, XFS, btrfs, CUTS times each (default 500; root)
 	FENCEPOST_CUTS=$(CUTS) FENCEPOST_DISKS=20 $(GO) test ./internal/powercut ./internal/durable/crashfs -run 'PowerCuts|ADisk|RealDisks' -count 1 -v -timeout 3h
+
+.PHONY: faults
+faults: ## disks that fill and fail, floods and 10,000 slow clients against a serving controller (root)
+	ulimit -n 20000 && FENCEPOST_FLOOD_SECONDS=30 FENCEPOST_SLOW_CLIENTS=10000 $(GO) test ./internal/e2e -run 'TestAFullDisk|TestADiskThatFails|TestAFlood|TestSlowClients' -parallel 1 -count 1 -v -timeout 30m
 
 .PHONY: bench
 bench: build ## the figures of docs/benchmarks.md, in pairs, in one run

@@ -88,7 +88,10 @@ func TestHostileCorpus(t *testing.T) {
 	}
 }
 
-func (a *attack) run(t *testing.T) {
+func (a *attack) run(t *testing.T) { a.runIn(t, t.TempDir()) }
+
+// runIn runs all scenes of a row in a fresh directory.
+func (a *attack) runIn(t *testing.T, outer string) {
 	leak := goleak.IgnoreCurrent()
 	// Cleanups run last first: the servers are gone when this looks.
 	t.Cleanup(func() {
@@ -96,7 +99,6 @@ func (a *attack) run(t *testing.T) {
 			t.Errorf("goroutines left: %v", err)
 		}
 	})
-	outer := t.TempDir()
 	base := filepath.Join(outer, "base")
 	err := errors.Join(
 		os.Mkdir(base, 0o755),

@@ -332,8 +332,25 @@ func TestASHA256RepositoryIsRefusedByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := workspace(t).Fetch(t.Context(), request(repo, id)); !errors.Is(err, gitfetch.ErrObjectFormat) {
-		t.Errorf("err = %v, want %v", err, gitfetch.ErrObjectFormat)
+	// With a commit in it, so that its ids are on the server's tongue.
+	tree := repo.Git(t, "mktree", "--missing")
+	head := repo.Git(t, "commit-tree", "-m", "m", tree)
+	repo.Git(t, "update-ref", "refs/heads/main", head)
+	req := request(repo, id)
+	for what, try := range map[string]func() error{
+		"fetch": func() error { _, err := workspace(t).Fetch(t.Context(), req); return err },
+		"refs":  func() error { _, err := gitfetch.LsRefs(t.Context(), req, "refs/heads/main"); return err },
+		"relate": func() error {
+			_, err := gitfetch.Relate(t.Context(), req, id, fencepost.CommitID{ObjectID: fencepost.ObjectID{1}})
+			return err
+		},
+	} {
+		if err := try(); !errors.Is(err, gitfetch.ErrObjectFormat) || fencepost.ReasonOf(err) != fencepost.ReasonAcquisition {
+			t.Errorf("%s: err = %v (%s), want %v", what, err, fencepost.ReasonOf(err), gitfetch.ErrObjectFormat)
+		}
+	}
+	if _, err := fencepost.ParseCommitID(head); err == nil || len(head) != 64 {
+		t.Errorf("%s is a commit id here: %v", head, err)
 	}
 }
 
