@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost"
+	rows "github.com/fencepost/fencepost/ledger"
+	"github.com/fencepost/fencepost/ledger/fileledger"
+)
+
+// A verdict is what an audit found.
+type verdict struct {
+	acknowledged, lost, published, twice, takeovers, fences int
+	broken                                                  []string
+}
+
+// String gives the figures.
+func (v verdict) String() string {
+	return fmt.Sprintf("%d acknowledged, %d of them lost; %d published, %d of them twice; %d leases, %d of them after another's death; %d faults",
+		v.acknowledged, v.lost, v.published, v.twice, v.fences, v.takeovers, len(v.broken))
+}
+
+func (v *verdict) breach(format string, args ...any) {
+	v.broken = append(v.broken, fmt.Sprintf(format, args...))
+}
+
+// A leasing is what a controller noted when it was given a lease.
+type leasing struct {
+	At         time.Time            `json:"at"`
+	Delivery   fencepost.DeliveryID `json:"delivery"`
+	Kind       string               `json:"event"`
+	Evaluation string               `json:"evaluation"`
+	Fence      uint64               `json:"fence"`
+}
+
+// audit holds what the provider saw and what the senders were told against
+// the ledger and the journals, after the end of all controllers.
+func audit(t *testing.T, dataDir string, seen []sight, told []telling) verdict {
+	t.Helper()
+	var v verdict
+	inLedger := rowsOf(t, &v, filepath.Join(dataDir, "ledger"))
+	bodies := map[string][]sight{}
+	for _, s := range seen {
+		bodies[s.Head] = append(bodies[s.Head], s)
+	}
+	leasings := leasingsOf(t, filepath.Join(dataDir, "receipts"))
+	heads := map[string]fencepost.DeliveryID{}
+	for _, a := range told {
+		switch {
+		case a.Status == http.StatusServiceUnavailable:
+			continue
+		case a.Status/100 != 2 || a.Outcome != "accepted" && a.Outcome != "replayed":
+			v.breach("the delivery of %.9s was answered %d %s", a.Head, a.Status, a.Outcome)
+			continue
+		}
+		if known, ok := heads[a.Head]; ok && known != a.Delivery {
+			v.breach("the delivery of %.9s was called %s and %s [4]", a.Head, known, a.Delivery)
+		}
+		heads[a.Head] = a.Delivery
+	}
+	v.acknowledged = len(heads)
+	for head, delivery := range heads {
+		v.judge(head, inLedger[delivery], bodies[head], leasings[delivery])
+	}
+	for head := range bodies {
+		if _, ok := heads[head]; !ok {
+			v.breach("%.9s was published, and nobody was told that its delivery is accepted", head)
+		}
+	}
+	if len(inLedger) != len(heads) {
+		v.breach("%d rows for %d deliveries", len(inLedger), len(heads))
+	}
+	return v
+}
+
+// judge judges one delivery that was acknowledged.
+func (v *verdict) judge(head string, row rows.Row, runs []sight, leasings []leasing) {
+	switch {
+	case row.State == rows.Unclaimed || len(runs) == 0:
+		v.lost++
+		v.breach("%.9s was acknowledged; it is %v in the ledger, with %d results [3]", head, row.State, len(runs))
+		return
+	case len(runs) > 1:
+		v.twice++
+		v.breach("%.9s was published %d times [7]", head, len(runs))
+	}
+	v.published++
+	if row.State != rows.Done {
+		v.breach("%.9s is %v, after all had ended", head, row.State)
+	}
+	for _, r := range runs {
+		if r.Evaluation != row.Evaluation.String() {
+			v.breach("%.9s was published by the evaluation %s, its row has %v [4]", head, r.Evaluation, row.Evaluation)
+		}
+		if r.Body != runs[0].Body {
+			v.breach("%.9s was published with different bytes [7]", head)
+		}
+	}
+	v.judgeFences(head, row, runs[0].At, leasings)
+}
+
+// judgeFences looks at the leases that controllers noted. A note may be lost
+// with its controller, so a fence may be missing here.
+func (v *verdict) judgeFences(head string, row rows.Row, published time.Time, leasings []leasing) {
+	slices.SortStableFunc(leasings, func(a, b leasing) int { return a.At.Compare(b.At) })
+	var last, publisher uint64
+	for _, l := range leasings {
+		if l.Evaluation != row.Evaluation.String() {
+			v.breach("%.9s was leased to the evaluation %s, its row has %v [4]", head, l.Evaluation, row.Evaluation)
+		}
+		switch l.Kind {
+		case "claimed":
+			v.fences++
+			if last != 0 {
+				v.takeovers++
+			}
+			if l.Fence <= last {
+				v.breach("%.9s was leased under fence %d after %d [5]", head, l.Fence, last)
+			}
+			last = l.Fence
+			if l.At.Before(published) {
+				publisher = l.Fence
+			}
+		case "ran", "staged":
+			if l.At.After(published) {
+				v.breach("%.9s: %s under fence %d after its publication [6]", head, l.Kind, l.Fence)
+			}
+		case "published":
+			// Whoever has published, or found it published, is the newest.
+			if l.Fence < last {
+				v.breach("%.9s: published under fence %d, which %d had followed [5]", head, l.Fence, last)
+			}
+			if l.Fence < publisher {
+				v.breach("%.9s: published under fence %d, though %d had been given before [5]", head, l.Fence, publisher)
+			}
+		}
+	}
+	if fence := row.Fence.Uint64(); fence < last {
+		v.breach("%.9s: fence %d was given, its row has %d [5]", head, last, fence)
+	}
+}
+
+// rowsOf reads the whole ledger, verified.
+func rowsOf(t *testing.T, v *verdict, dir string) map[fencepost.DeliveryID]rows.Row {
+	t.Helper()
+	report, err := fileledger.Verify(t.Context(), fileledger.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Err(); err != nil {
+		v.breach("the ledger does not verify: %v", err)
+	}
+	cfg := report.Config
+	cfg.Dir, cfg.Volatile = dir, true
+	l, err := fileledger.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[fencepost.DeliveryID]rows.Row{}
+	for row, err := range l.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[row.Key.ID()] = row
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	return found
+}
+
+// leasingsOf reads the journals' lines that are whole: a checksum, and JSON.
+func leasingsOf(t *testing.T, dir string) map[fencepost.DeliveryID][]leasing {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("journals in %s: %v, %v", dir, names, err)
+	}
+	all := map[fencepost.DeliveryID][]leasing{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var l leasing
+			_, event, _ := strings.Cut(line, " ")
+			if json.Unmarshal([]byte(event), &l) != nil || l.Fence == 0 {
+				continue
+			}
+			all[l.Delivery] = append(all[l.Delivery], l)
+		}
+	}
+	return all
+}
