@@ -69,7 +69,7 @@ func (s *Sim) newDelivery(number int64) int {
 	defer s.mu.Unlock()
 	s.numbers[d.key], s.ids[d.id], s.subjects[body] = len(s.deliveries), len(s.deliveries), d.subject
 	s.deliveries = append(s.deliveries, d)
-	s.oracles = append(s.oracles, &oracle{attempts: map[int]*attempt{}})
+	s.oracles = append(s.oracles, &oracle{attempts: map[int]*attempt{}, announced: map[int]int{}})
 	return len(s.deliveries) - 1
 }
 

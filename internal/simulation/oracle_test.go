@@ -28,6 +28,9 @@ type oracle struct {
 	refused     []fencepost.Reason
 	takenOut    bool
 
+	// announced is the step of the last note of each slot.
+	announced map[int]int
+
 	// attempts are of each slot: since when it may publish, and what it read
 	// of the gate since.
 	attempts map[int]*attempt
@@ -204,6 +207,11 @@ func (s *Sim) judgeSent(o *oracle, e event) {
 	if len(o.documents) > 1 {
 		s.broken("7", "d%d: %d different documents were sent", e.delivery, len(o.documents))
 	}
+	if s.overtakenSince(o, e.slot) {
+		// What was announced in time is on its way: its bytes may come once
+		// more. Invariant 7
+		s.deliveries[e.delivery].late = true
+	}
 	a := o.attempts[e.slot]
 	switch {
 	case a == nil || !a.read:
@@ -211,6 +219,23 @@ func (s *Sim) judgeSent(o *oracle, e event) {
 	case !e.revision.IsZero() && a.revision != e.revision:
 		s.broken("9", "d%d: sent for gate %.8s, which is %.8s", e.delivery, e.revision, a.revision)
 	}
+}
+
+// overtakenSince reports whether somebody else was granted the delivery after
+// this process had announced its write.
+func (s *Sim) overtakenSince(o *oracle, slot int) bool {
+	var own uint64
+	for _, g := range o.fences {
+		if g.slot == slot {
+			own = max(own, g.fence)
+		}
+	}
+	for _, g := range o.fences {
+		if g.slot != slot && g.fence > own && g.got > o.announced[slot] {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Sim) judgeDocument(o *oracle, e event) {

@@ -255,6 +255,7 @@ func (l *lane) Create(ctx context.Context, document []byte) (gate.Published, err
 		d := time.Duration(o.draw%3000) * time.Millisecond
 		if o.draw%8 == 0 {
 			d *= 20
+			sim.deliveries[sim.deliveryOf(v)].late = true
 		}
 		sim.at(sim.now()+d, func() { sim.provider.show(text, 0) })
 		return gate.Published{}, unknown

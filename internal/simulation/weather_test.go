@@ -68,7 +68,7 @@ func (s *Sim) faultAt(a *actor) Kind {
 		if f.begun && f.kind.ofProvider() && atProvider(a.op) && f.slot == a.slot && f.delivery == a.delivery {
 			now := *f
 			s.plan = append(s.plan[:i], s.plan[i+1:]...)
-			return s.meets(a, now)
+			return s.meets(now)
 		}
 	}
 	for i, f := range s.due {
@@ -83,7 +83,7 @@ func (s *Sim) faultAt(a *actor) Kind {
 		}
 		if fits {
 			s.due = append(s.due[:i], s.due[i+1:]...)
-			return s.meets(a, f)
+			return s.meets(f)
 		}
 	}
 	return 0
@@ -92,15 +92,12 @@ func (s *Sim) faultAt(a *actor) Kind {
 func atProvider(op string) bool { return op == "refresh" || op == "find" || op == "create" }
 
 // meets counts a fault that comes at a call.
-func (s *Sim) meets(a *actor, f planned) Kind {
+func (s *Sim) meets(f planned) Kind {
 	p := s.phase(f.slot, f.delivery)
 	if f.kind.ofProvider() && !Possible(f.kind, p) {
 		return 0
 	}
 	s.faults[f.kind][p]++
-	if f.kind == EffectLate && a.delivery >= 0 {
-		s.deliveries[a.delivery].late = true
-	}
 	return f.kind
 }
 
