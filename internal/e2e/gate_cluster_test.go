@@ -124,7 +124,7 @@ func (m machines) wantEach(t *testing.T, requests []signed, acknowledged []bool)
 			continue
 		}
 		taken++
-		if _, err := world.Await(t.Context(), 3*time.Minute, func() (struct{}, bool, error) {
+		if _, err := world.Await(t.Context(), 10*time.Minute, func() (struct{}, bool, error) {
 			return struct{}{}, len(m.Repository.CheckRuns(r.pr.Head())) > 0, nil
 		}); err != nil {
 			t.Errorf("request #%d was acknowledged and has no result: %v", r.pr.Number(), err)
