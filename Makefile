@@ -5,6 +5,7 @@ FUZZTIME ?= 10s
 SOAKTIME ?= 30m
 CUTS ?= 500
 MODELSIZE ?= ci
+SEEDS ?= 20000
 DIFFERENTIAL ?= 300
 FORGE ?= github
 BIN := bin/fencepost
@@ -73,6 +74,10 @@ enumerate: ## crash ledger and inbox at every call, a million states (LEDGER, IN
 .PHONY: mutate
 mutate: ## break the code in each of the ways that a test must notice
 	@scripts/mutate
+
+.PHONY: simulate
+simulate: ## run SEEDS seeds of the simulation of whole controllers (default 20000); a run that is cut off goes on
+	@scripts/simulate $(SEEDS)
 
 .PHONY: soak
 soak: build ## kill -9 a serving controller under load, at most SOAKTIME (default 30m)
