@@ -73,15 +73,10 @@ type stallWorker struct {
 
 func (w stallWorker) Work(_ context.Context, job *river.Job[stallArgs]) error {
 	fmt.Printf("%s works on attempt %d\n", w.who, job.Attempt)
-	if w.said == nil {
-		select {} // the second worker's work takes longer than the scenario
-	}
 	w.said.Scan()
 	fmt.Printf("%s returns nil for attempt %d\n", w.who, job.Attempt)
 	return nil
 }
-
-func (stallWorker) Timeout(*river.Job[stallArgs]) time.Duration { return -1 }
 
 const riverChild = "FENCEPOST_BENCH_RIVER"
 
@@ -128,8 +123,9 @@ func TestLateWorkerOfRiver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	url := server.Database(t)
-	started := make(chan int, 8)
-	add := func(w *river.Workers) { river.AddWorker(w, secondWorker{started: started}) }
+	started, end := make(chan int, 1), make(chan struct{})
+	defer close(end)
+	add := func(w *river.Workers) { river.AddWorker(w, secondWorker{started: started, end: end}) }
 	client, pool, err := openRiver(ctx, url, 8, true, add, riverConfig("second"))
 	if err != nil {
 		t.Fatal(err)
@@ -196,12 +192,14 @@ func TestLateWorkerOfRiver(t *testing.T) {
 type secondWorker struct {
 	river.WorkerDefaults[stallArgs]
 	started chan<- int
+	end     <-chan struct{}
 }
 
-func (w secondWorker) Work(ctx context.Context, job *river.Job[stallArgs]) error {
-	w.started <- job.Attempt
-	<-ctx.Done()
-	return ctx.Err()
+func (w secondWorker) Work(_ context.Context, job *river.Job[stallArgs]) error {
+	select {
+	case w.started <- job.Attempt:
+	default:
+	}
+	<-w.end
+	return errors.New("the scenario is over")
 }
-
-func (secondWorker) Timeout(*river.Job[stallArgs]) time.Duration { return -1 }
