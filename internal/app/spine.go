@@ -93,7 +93,7 @@ func (a *App) openDatabase(ctx context.Context) error {
 func (a *App) openSpine(ctx context.Context) error {
 	steps := []func(context.Context) error{a.openLedger, a.openInbox, a.openNotebook, a.openArtifacts}
 	if a.db != nil {
-		steps = []func(context.Context) error{a.openSharedLedger, a.openSharedInbox, a.openSharedRest}
+		steps = []func(context.Context) error{a.leftBehind, a.openSharedLedger, a.openSharedInbox, a.openSharedRest}
 	}
 	for _, open := range steps {
 		if err := open(ctx); err != nil {
@@ -125,15 +125,19 @@ func (f fileInbox) Done(_ context.Context, id inbox.ItemID) error {
 	return f.Inbox.Done(id, fencepost.ReasonNone)
 }
 
-func (a *App) openInbox(ctx context.Context) error {
+func (a *App) fileInboxConfig() inbox.Config {
 	c := a.Config.Inbox
-	// The inbox makes a root of its own, so that its failed sync stops it and
-	// no reading beside it.
-	in, err := inbox.Open(ctx, durable.OS(filepath.Join(a.Config.DataDir, "inbox")), inbox.Config{
+	return inbox.Config{
 		MaxEntries: c.MaxEntries, MaxBytes: int64(c.MaxBytes), SegmentBytes: int64(c.Segment),
 		MaxBody: int(a.Config.Ingress.MaxBody), RetryAfter: a.Config.Ingress.RetryAfter, MinFree: int64(c.MinFree),
 		OnDamage: a.inboxDamaged,
-	})
+	}
+}
+
+func (a *App) openInbox(ctx context.Context) error {
+	// The inbox makes a root of its own, so that its failed sync stops it and
+	// no reading beside it.
+	in, err := inbox.Open(ctx, durable.OS(filepath.Join(a.Config.DataDir, "inbox")), a.fileInboxConfig())
 	if err != nil {
 		return fmt.Errorf("open inbox: %w", err)
 	}
