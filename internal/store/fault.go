@@ -30,6 +30,9 @@ var (
 	ErrFull = errors.New("no room")
 	// ErrCorrupt: the database says that it is damaged.
 	ErrCorrupt = errors.New("the database is damaged")
+	// ErrDenied: the user of the database lacks a right, or the file can't be
+	// written; nothing was stored.
+	ErrDenied = errors.New("the database refuses this user; grant it all on the schema and its tables, or write access to the file")
 	// ErrUnavailable: the database can't be reached, or does not work.
 	ErrUnavailable = errors.New("the database does not work now")
 	// ErrPoisoned: a sync failed; this process writes nothing more to the
@@ -175,6 +178,8 @@ func postgresClass(code string) error {
 		return ErrDuplicate
 	case "53100":
 		return ErrFull
+	case "42501":
+		return ErrDenied
 	case "XX001", "XX002":
 		return ErrCorrupt
 	}
@@ -186,6 +191,8 @@ func postgresClass(code string) error {
 
 // SQLite's result codes. sqlite.org/rescode.html
 const (
+	sqlitePerm       = 3
+	sqliteReadOnly   = 8
 	sqliteBusy       = 5
 	sqliteLocked     = 6
 	sqliteCorrupt    = 11
@@ -211,6 +218,8 @@ func sqliteClass(code int) error {
 		return ErrBusy
 	case sqliteFull:
 		return ErrFull
+	case sqlitePerm, sqliteReadOnly:
+		return ErrDenied
 	case sqliteCorrupt, sqliteNotADB:
 		return ErrCorrupt
 	case sqliteConstrains:

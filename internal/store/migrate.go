@@ -15,6 +15,8 @@ import (
 var (
 	// ErrNewerSchema: a later version of this program has changed the schema.
 	ErrNewerSchema = errors.New("the database's schema is of a later version of this program; run that one")
+	// ErrForeignSchema: there are tables of our names that somebody else made.
+	ErrForeignSchema = errors.New("the schema has tables of these names that this program did not make; give it a database or schema of its own")
 	// ErrOlderSchema: the schema is older, and it is not this process's to
 	// migrate.
 	ErrOlderSchema = errors.New("the database's schema is older than this program; start the server of this version first")
@@ -50,9 +52,18 @@ func (d *DB) migrate(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err = d.migrateOnce(ctx, provider, target)
 		if err == nil || !tryAgain(err) || try >= migrateTries || !pause(ctx, try+2) {
-			return reasoned("open database", err)
+			return reasoned("open database", foreign(err))
 		}
 	}
+}
+
+// foreign names what explains that a table is there which was to be made, when
+// no other process can have made it any more.
+func foreign(err error) error {
+	if f, ok := errors.AsType[*Fault](err); ok && slices.Contains([]string{"42P07", "42710", "1"}, f.Code) {
+		return fmt.Errorf("%w: %w", ErrForeignSchema, err)
+	}
+	return err
 }
 
 // tryAgain says whether another process at the same work explains err.

@@ -29,7 +29,7 @@ func TestABadDatabaseIsNamed(t *testing.T) {
 			is    error
 			says  string
 		}{
-			"other parameters": {cfg: func(c *Config) { c.Lease += time.Second }, is: ErrParameters, says: "set it back"},
+			"other parameters": {cfg: func(c *Config) { c.Lease = 30 * time.Second }, is: ErrParameters, says: "set it back"},
 			"a later version":  {spoil: "insert into schema_versions (version_id, is_applied) values (999, true)", is: store.ErrNewerSchema, says: "run that one"},
 		} {
 			t.Run(db.name+" "+name, func(t *testing.T) {
@@ -68,12 +68,12 @@ func TestABadDatabaseIsNamed(t *testing.T) {
 		f := newFixture(t, Config{URL: postgres.Database(t)})
 		l := f.ledger()
 		name := "nobody" + time.Now().Format("150405000000")
-		_, err := l.db.Writer().ExecContext(t.Context(), "create role "+name+" login")
+		_, err := l.db.Writer().ExecContext(t.Context(), "create role "+name+" login password 'secret'")
 		must0(t, err)
 		f.closeAll()
 		u, err := url.Parse(f.cfg.URL)
 		must0(t, err)
-		u.User = url.User(name)
+		u.User = url.UserPassword(name, "secret")
 		cfg := f.cfg
 		cfg.URL = u.String()
 		if _, err := Open(t.Context(), cfg); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), "grant") {
