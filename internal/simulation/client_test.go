@@ -85,7 +85,7 @@ func (s *Sim) send(n int, after time.Duration, first int) {
 	s.mu.Lock()
 	s.senders++
 	s.sent++
-	sender := s.sent
+	sender, d := s.sent, s.deliveries[n]
 	s.mu.Unlock()
 	go func() {
 		defer func() {
@@ -93,7 +93,6 @@ func (s *Sim) send(n int, after time.Duration, first int) {
 			s.senders--
 			s.mu.Unlock()
 		}()
-		d := s.deliveries[n]
 		pause := time.NewTimer(after)
 		defer pause.Stop()
 		for try := first; ; try++ {

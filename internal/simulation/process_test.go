@@ -115,7 +115,7 @@ func (s *Sim) launch(slot int) *process {
 		now: clock.NewWall(s.wall, time.Time{}).Now, working: map[int64]int{},
 	}
 	s.lives[slot]++
-	s.slots[slot] = p
+	s.place(slot, p)
 	s.all = append(s.all, p)
 	if s.record {
 		s.note(event{kind: evLife, slot: slot, delivery: -1, text: "starts"})
@@ -258,6 +258,8 @@ func (r *randomness) Read(b []byte) (int, error) {
 
 // instant is the clock that leases are timed by.
 func (s *Sim) instant() ledger.Instant {
+	s.clocks.Lock()
+	defer s.clocks.Unlock()
 	i := ledger.Instant{At: s.bootTime()}
 	i.Boot[0] = byte(s.boots + 1)
 	return i

@@ -88,8 +88,12 @@ type Sim struct {
 	steps int
 	runs  int
 
+	// clocks guards what the clocks are made of: boots, slept to pauseUntil,
+	// and wallStep.
+	clocks sync.Mutex
+
 	mu sync.Mutex
-	// Guarded by mu:
+	// Guarded by mu, as are changes of slots, steps and phases:
 	window, spare []event
 	deliveries    []*delivery
 	oracles       []*oracle
@@ -264,7 +268,9 @@ func (s *Sim) choose() *actor {
 
 // give gives the token to an actor, with the fault that is due at its call.
 func (s *Sim) give(a *actor) {
+	s.mu.Lock()
 	s.steps++
+	s.mu.Unlock()
 	s.last = a.slot
 	o := order{draw: s.rng.Uint64()}
 	if a.delivery >= 0 {
@@ -320,7 +326,7 @@ func (s *Sim) lookAfter() bool {
 				continue
 			}
 		}
-		s.slots[slot] = nil
+		s.place(slot, nil)
 		if !p.isGone() {
 			p.kill() // it has ended by itself; nothing of it may stay
 		}
@@ -373,7 +379,7 @@ func (s *Sim) crashed() {
 	for slot, p := range s.slots {
 		if p != nil {
 			p.kill()
-			s.slots[slot] = nil
+			s.place(slot, nil)
 		}
 	}
 }
@@ -385,7 +391,9 @@ func (s *Sim) afterCrash(k Kind) {
 	s.at(s.now()+time.Duration(500+s.rng.IntN(4000))*time.Millisecond, func() {
 		s.disk = s.disk.After(policy(k, draw))
 		s.disk.SetCapacity(0)
+		s.clocks.Lock()
 		s.boots++
+		s.clocks.Unlock()
 		s.down, s.rebooting = false, false
 		if s.poisoned() {
 			s.clearPoison()
@@ -487,9 +495,18 @@ func (s *Sim) setUp(p *process) {
 	p.up = true
 }
 
+// place puts a process, or none, into a slot.
+func (s *Sim) place(slot int, p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slots[slot] = p
+}
+
 // alive returns a process that takes deliveries, or nil.
 func (s *Sim) alive(n int) *process {
+	s.mu.Lock()
 	p := s.slots[n%len(s.slots)]
+	s.mu.Unlock()
 	if p == nil || p.isGone() || !s.isUp(p) {
 		return nil
 	}

@@ -13,13 +13,17 @@ import (
 )
 
 func (s *Sim) phase(slot, delivery int) Phase {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.phases[[2]int{slot, delivery}]
 }
 
 // setPhase lets an evaluation be in a phase, which begins what is planned for
 // it.
 func (s *Sim) setPhase(slot, delivery int, p Phase) {
+	s.mu.Lock()
 	s.phases[[2]int{slot, delivery}] = p
+	s.mu.Unlock()
 	for i := range s.plan {
 		if f := &s.plan[i]; !f.begun && f.phase == p {
 			f.begun, f.slot, f.delivery = true, slot, delivery
@@ -113,6 +117,10 @@ func (s *Sim) happen(f planned) {
 		s.note(event{kind: evFault, slot: f.slot, delivery: f.delivery, text: f.kind.String()})
 	}
 	sign := time.Duration(1 - 2*int(f.draw%2))
+	if f.kind == WallHour || f.kind == WallDay || f.kind == Suspend || f.kind == BootPause {
+		s.clocks.Lock()
+		defer s.clocks.Unlock()
+	}
 	switch f.kind {
 	case Kill:
 		p.kill()
@@ -177,7 +185,11 @@ func (s *Sim) bootTime() time.Duration {
 }
 
 // wall is the wall clock as the system has it.
-func (s *Sim) wall() time.Time { return time.Now().Round(0).Add(s.wallStep) }
+func (s *Sim) wall() time.Time {
+	s.clocks.Lock()
+	defer s.clocks.Unlock()
+	return time.Now().Round(0).Add(s.wallStep)
+}
 
 // candidates are the test merges that there may be.
 func (s *Sim) candidates() []checkout {
