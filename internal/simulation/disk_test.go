@@ -33,7 +33,7 @@ func (f diskFS) do(op crashfs.Op, name string, off int64, call func() error) err
 	if untold(name) {
 		return call()
 	}
-	o, err := f.p.take(nil, callOf(f.p, op, name, off))
+	o, err := f.p.take(context.Background(), callOf(f.p, op, name, off))
 	if err != nil {
 		return err
 	}
