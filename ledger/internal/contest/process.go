@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -94,8 +93,13 @@ func (a Assignment) work(open Opener) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
+	// Nobody waits for this one: it ends with the process, and that with it.
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the end of who started it
+		stop()
+	}()
 	l, closeLedger, err := open(ctx, a, a.wall(), a.instant(boot))
 	if err != nil {
 		return err

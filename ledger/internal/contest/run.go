@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -21,6 +22,9 @@ import (
 type Contest struct {
 	// Where is passed on to the processes.
 	Where string
+	// Test is the test as which the processes run; empty where they leave it
+	// in TestMain before any.
+	Test string
 	// Processes is how many there are at a time.
 	Processes int
 	// Disturbances is how often somebody interferes: a process is killed, or
@@ -58,6 +62,7 @@ const unbounded = 1 << 30
 
 type player struct {
 	cmd    *exec.Cmd
+	alive  io.Closer
 	stderr bytes.Buffer
 }
 
@@ -74,7 +79,7 @@ func (c Contest) Run(tb testing.TB) Result {
 			Client: next, Seed: c.Seed, Where: c.Where, Directory: dir, Speed: max(1, c.Speed), Operations: unbounded,
 		}
 		next++
-		return start(tb, a)
+		return start(tb, c.Test, a)
 	}
 	players := make([]*player, c.Processes)
 	for i := range players {
@@ -120,15 +125,19 @@ func (c Contest) Run(tb testing.TB) Result {
 	return result
 }
 
-func start(tb testing.TB, a Assignment) *player {
+func start(tb testing.TB, test string, a Assignment) *player {
 	tb.Helper()
 	text, err := json.Marshal(a)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &player{cmd: exec.CommandContext(tb.Context(), os.Args[0], "-test.run=^$")}
+	p := &player{cmd: exec.CommandContext(tb.Context(), os.Args[0], "-test.run=^"+test+"$")}
 	p.cmd.Env = append(os.Environ(), env+"="+string(text))
 	p.cmd.Stderr = &p.stderr
+	// The process ends when this one does, however that ends.
+	if p.alive, err = p.cmd.StdinPipe(); err != nil {
+		tb.Fatal(err)
+	}
 	if err := p.cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
