@@ -22,13 +22,20 @@ type tool struct {
 	args func(url, commit, dir string) []string
 }
 
-func tools(self, binary string) []tool {
+func tools(self, binary, linked, copied string) []tool {
 	as := func(name string) func(url, commit, dir string) []string {
 		return func(url, commit, dir string) []string { return []string{self, "-as", name, url, commit, dir} }
+	}
+	onTop := func(earlier string) func(url, commit, dir string) []string {
+		return func(url, commit, dir string) []string {
+			return []string{self, "-as", "again", "-have", earlier, url, commit, dir}
+		}
 	}
 	all := []tool{
 		{"gitfetch", as("gitfetch")},
 		{"gitfetch, synced", as("synced")},
+		{"gitfetch, 50 changed, linked", onTop(linked)},
+		{"gitfetch, 50 changed, copied", onTop(copied)},
 		{"git clone --depth 1", func(url, _, dir string) []string { return []string{"git", "clone", "-q", "--depth=1", url, dir} }},
 		{"go-git v5", as("go-git")},
 	}
@@ -67,16 +74,20 @@ func (t tool) run(url, commit, dir string) (cost, error) {
 }
 
 // as is one of the tools that this executable is itself.
-func as(ctx context.Context, name string, args []string) error {
+func as(ctx context.Context, name, earlier string, args []string) error {
 	if len(args) != 3 {
 		return errors.New("wants URL, COMMIT and DIR")
 	}
 	url, commit, dir := args[0], args[1], args[2]
 	switch name {
 	case "gitfetch":
-		return fetch(ctx, url, commit, dir, gitfetch.SyncNone)
+		_, err := fetch(ctx, url, commit, dir, gitfetch.SyncNone, nil)
+		return err
 	case "synced":
-		return fetch(ctx, url, commit, dir, gitfetch.SyncAll)
+		_, err := fetch(ctx, url, commit, dir, gitfetch.SyncAll, nil)
+		return err
+	case "again":
+		return again(ctx, url, commit, dir, earlier)
 	case "go-git":
 		_, err := git.PlainCloneContext(ctx, dir, false, &git.CloneOptions{URL: url, Depth: 1, Tags: git.NoTags, SingleBranch: true})
 		return err
@@ -84,14 +95,44 @@ func as(ctx context.Context, name string, args []string) error {
 	return fmt.Errorf("no tool called %q", name)
 }
 
-func fetch(ctx context.Context, url, commit, dir string, sync gitfetch.Sync) error {
+func fetch(ctx context.Context, url, commit, dir string, sync gitfetch.Sync, have *gitfetch.Have) (*gitfetch.Checkout, error) {
 	id, err := fencepost.ParseCommitID(commit)
+	if err != nil {
+		return nil, err
+	}
+	return gitfetch.Fetch(ctx, gitfetch.Request{URL: url, Commit: id, Dir: dir, AllowHTTP: true, Sync: sync, Have: have})
+}
+
+// again fetches on top of the checkout in earlier, whose manifest is beside it,
+// or from nothing where there is none, and writes the next manifest.
+func again(ctx context.Context, url, commit, dir, earlier string) error {
+	var have *gitfetch.Have
+	if earlier != "" {
+		f, err := os.Open(earlier + manifest)
+		if err != nil {
+			return err
+		}
+		m, err := gitfetch.ReadManifest(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		have = &gitfetch.Have{Dir: earlier, Manifest: m}
+	}
+	c, err := fetch(ctx, url, commit, dir, gitfetch.SyncNone, have)
 	if err != nil {
 		return err
 	}
-	_, err = gitfetch.Fetch(ctx, gitfetch.Request{URL: url, Commit: id, Dir: dir, AllowHTTP: true, Sync: sync})
-	return err
+	if st := c.Stats(); have != nil && (!st.Incremental || st.Fallback != "") {
+		return fmt.Errorf("not on top of the earlier checkout: %s", st.Fallback)
+	}
+	f, err := os.Create(dir + manifest)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.WriteManifest(f), f.Close())
 }
+
+const manifest = ".manifest"
 
 // same requires that two trees hold the same files, contents and execute bits.
 func same(a, b string) error {
