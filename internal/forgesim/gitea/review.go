@@ -185,10 +185,7 @@ func postReview(w http.ResponseWriter, r *http.Request, p *Pull, by *token) {
 
 // read reads a body, or answers that it is none.
 func (f *Forge) read(w http.ResponseWriter, r *http.Request, into any) bool {
-	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
-	if err == nil {
-		err = json.Unmarshal(data, into)
-	}
+	err := json.NewDecoder(io.LimitReader(r.Body, maxBody)).Decode(into)
 	if err != nil {
 		f.failure(w, http.StatusUnprocessableEntity, "body is not JSON")
 		return false
