@@ -27,7 +27,7 @@ func TestOpenRefusesWrongOptions(t *testing.T) {
 		"both":                 {Path: "x", URL: "postgres://x", Now: time.Now},
 		"no clock":             {Path: "x"},
 		"wait too short":       {Path: "x", Now: time.Now, Wait: time.Millisecond},
-		"wait too long":        {Path: "x", Now: time.Now, Wait: time.Hour},
+		"wait too long":        {Path: "x", Now: time.Now, Wait: 25 * time.Hour},
 		"too many connections": {Path: "x", Now: time.Now, Connections: 1001},
 		"too many tries":       {Path: "x", Now: time.Now, Tries: 101},
 		"not a URL":            {URL: "postgres://user:hunter2@host:port/x"},
