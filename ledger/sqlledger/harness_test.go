@@ -76,6 +76,8 @@ func (f *fixture) closeAll() {
 func newFixture(tb testing.TB, cfg Config) *fixture {
 	f := &fixture{tb: tb, clock: ledgertest.NewClock(), cfg: cfg}
 	f.cfg.Capacity, f.cfg.Parts, f.cfg.Connections, f.cfg.Volatile = 64, 2, 4, true
+	// On a busy machine SQLite's one writer is waited for long.
+	f.cfg.Wait = time.Minute
 	f.cfg.Now, f.cfg.Instant = f.clock.Now, f.clock.Instant
 	f.now, f.elapse, f.step = f.clock.Now, f.clock.Elapse, f.clock.StepWall
 	tb.Cleanup(f.closeAll)
