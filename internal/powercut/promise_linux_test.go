@@ -58,7 +58,9 @@ func (p *promises) hear(a ack) {
 		p.breach("a writer failed before the cut: %s", a.Value)
 		return
 	case recordedOp:
-		p.mails[a.Mail] = p.mails[a.Mail]
+		if _, begun := p.mails[a.Mail]; !begun {
+			p.mails[a.Mail] = false
+		}
 		return
 	case doingOp:
 		p.mails[a.Mail] = true
