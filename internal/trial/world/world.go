@@ -168,7 +168,7 @@ func (w *World) Elsewhere(ctx context.Context, database string) (*Controller, er
 	}
 	return w.another(ctx, []string{
 		"\ndata_dir: data\n", fmt.Sprintf("\ndata_dir: data-%d\n", len(w.beside)+2),
-		"file:secrets/database\"", "file:secrets/"+secret+"\"",
+		"file:secrets/database\"", "file:secrets/" + secret + "\"",
 	})
 }
 
