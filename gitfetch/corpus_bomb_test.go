@@ -66,9 +66,9 @@ func bombAttacks() []attack {
 			x := f.blob("x")
 			return entriesOf(f, 1_000_000, func(name string) packtest.Entry { return file(name, x) })
 		})},
-		{"a tree of four hundred thousand entries", "memory", over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID {
+		{"a tree of two hundred and ten thousand entries", "memory", over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID {
 			x := f.blob("x")
-			return entriesOf(f, 400_000, func(name string) packtest.Entry { return file(name, x) })
+			return entriesOf(f, 210_000, func(name string) packtest.Entry { return file(name, x) })
 		}))},
 		{"a large directory with thousands of small ones in it", "time", over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID {
 			x, small := f.blob("x"), oneFile(f)
@@ -117,8 +117,8 @@ func bombAttacks() []attack {
 			}
 			return f.tree()
 		}, budgets(func(b *gitfetch.Budgets) { b.Objects = 200 }))},
-		{"a hundred thousand objects that nothing names", "closure", fails(gitfetch.ErrExtraObject), roomy(96<<20, rooted(func(f *forge) fencepost.ObjectID {
-			for i := range 100_000 {
+		{"thirty thousand objects that nothing names", "closure", fails(gitfetch.ErrExtraObject), roomy(96<<20, rooted(func(f *forge) fencepost.ObjectID {
+			for i := range 30_000 {
 				f.b.Raw(packtest.Header(uint8(object.Blob), 3), packtest.Stored([]byte{byte(i), byte(i >> 8), byte(i >> 16)}))
 			}
 			return f.tree()
