@@ -369,6 +369,9 @@ func TestEveryDependencyIsAccountedFor(t *testing.T) {
 	}
 }
 
+// testTools are public or below the public packages, and for tests alone.
+var testTools = []string{"ledger/ledgertest", "ledger/internal/contest"}
+
 // reachable is the set of directories that users get: commands, examples, the
 // library, and what these import. The rest are doubles for tests.
 func reachable(t *testing.T, files []sourceFile) map[string]bool {
@@ -393,7 +396,7 @@ func reachable(t *testing.T, files []sourceFile) map[string]bool {
 	}
 	for dir := range imports {
 		level, _ := unitOf(dir)
-		if (level == rootLayer || level == publicLayer || level == commandLayer) && dir != "ledger/ledgertest" {
+		if (level == rootLayer || level == publicLayer || level == commandLayer) && !slices.Contains(testTools, dir) {
 			visit(dir)
 		}
 	}

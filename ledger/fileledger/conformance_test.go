@@ -10,7 +10,6 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/crashfs"
-	"github.com/fencepost/fencepost/ledger/internal/contest"
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 )
 
@@ -18,7 +17,7 @@ func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
 		os.Exit(runChild(child))
 	}
-	if is, code := contest.Process(openForContest); is {
+	if is, code := asProcess(); is {
 		os.Exit(code)
 	}
 	goleak.VerifyTestMain(m)

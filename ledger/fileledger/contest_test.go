@@ -1,3 +1,5 @@
+//go:build unix
+
 package fileledger
 
 import (
@@ -63,4 +65,9 @@ func TestProcessesInContest(t *testing.T) {
 		}
 	}
 	t.Logf("%d ledgers of 8 processes: %v", ledgers, sum)
+}
+
+// asProcess runs as a process of a contest, if this is one.
+func asProcess() (is bool, code int) {
+	return contest.Process(context.Background(), openForContest)
 }

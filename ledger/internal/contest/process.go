@@ -1,3 +1,5 @@
+//go:build unix
+
 package contest
 
 import (
@@ -52,7 +54,7 @@ type Opener func(ctx context.Context, a Assignment, now func() time.Time, instan
 
 // Process runs as a process of a contest, if this is one, and reports whether
 // it is. It is called first in TestMain. code is what to exit with.
-func Process(open Opener) (is bool, code int) {
+func Process(ctx context.Context, open Opener) (is bool, code int) {
 	text := os.Getenv(env)
 	if text == "" {
 		return false, 0
@@ -60,7 +62,7 @@ func Process(open Opener) (is bool, code int) {
 	var a Assignment
 	err := json.Unmarshal([]byte(text), &a)
 	if err == nil {
-		err = a.work(open)
+		err = a.work(ctx, open)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -88,12 +90,12 @@ type holding struct {
 // maxHeld bounds what is remembered.
 const maxHeld = 8
 
-func (a Assignment) work(open Opener) (err error) {
+func (a Assignment) work(ctx context.Context, open Opener) (err error) {
 	boot, err := clock.SystemBoot()
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	// Nobody waits for this one: it ends with the process, and that with it.
 	go func() {
