@@ -273,20 +273,35 @@ func finish(ctx context.Context, left Move, dst Target) error {
 	return dst.Arrive(ctx, left)
 }
 
-// fencesPerSecond is more than a ledger can hand out, over years.
-const fencesPerSecond = 1 << 17
+const (
+	// fencesPerSecond is more than a ledger can hand out for long.
+	fencesPerSecond = 1 << 17
+	// CopyFences is how far above what its original had handed out when it was
+	// begun a copy's own count stands: rows that came until the copy was made,
+	// within nine hours, have fences between the two.
+	CopyFences = 1 << 32
+)
 
 // fencesFrom is when the count of [Ahead] begins.
 var fencesFrom = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Ahead is the fence above which a ledger goes on that was brought back from a
-// copy: what the original handed out after the copy was made is not known, so
-// it is beyond anything that it could have. It is above h, at a multiple of
-// 2^40, and above 2^17 for each second since 2020 by now, so that a copy that
-// is brought back twice goes on in two places. It rests on that clock being
-// right to the extent that it is not before an earlier such reading.
+// copy: what the original handed out after the copy was made is not known, nor
+// what was by a ledger that was brought back from the same copy before. It is
+// 2^17 for each second from 2020 to now, which no ledger gets to: each begins
+// at zero or where Ahead of an earlier time let it go on, and hands out fewer.
+// So nothing else goes into it, lest one ledger run ahead of the count and the
+// next one be behind it. It rests on no ledger handing out as many for long,
+// and on the clock not being before an earlier such reading.
+//
+// A fence that is above the count shows that the clock is wrong. Then it is
+// the next multiple of 2^40 above that fence, and the second of two ledgers
+// that are brought back so from one copy meets the fences of the first.
 func Ahead(fence uint64, now time.Time) uint64 {
-	next := (fence>>40 + 1) << 40
-	seconds := max(0, now.Sub(fencesFrom)/time.Second)
-	return max(next, uint64(seconds)*fencesPerSecond)
+	since := max(0, now.Sub(fencesFrom))
+	count := uint64(since/time.Second)*fencesPerSecond + uint64(since%time.Second)*fencesPerSecond/uint64(time.Second)
+	if count >= fence {
+		return count
+	}
+	return (fence>>40 + 1) << 40
 }

@@ -125,7 +125,7 @@ func (m Main) ledgerBackup(ctx context.Context, from place, dir string, asJSON b
 	defer func() { err = errors.Join(err, dst.Close()) }()
 	var move ledger.Move
 	err = from.keep(ctx, func(l keeper) error {
-		move, err = m.copyLive(ctx, l, dst)
+		move, err = copyLive(ctx, l, dst)
 		return err
 	})
 	if err != nil {
@@ -143,14 +143,14 @@ func (m Main) ledgerBackup(ctx context.Context, from place, dir string, asJSON b
 
 // copyLive copies a ledger that goes on meanwhile. Fences that it hands out
 // until the last row is read must be below those of the copy: so that one is
-// ahead from the beginning.
-func (m Main) copyLive(ctx context.Context, l keeper, dst *fileledger.Incoming) (ledger.Move, error) {
+// ahead from the beginning. A row above is refused when the copy is read back.
+func copyLive(ctx context.Context, l keeper, dst *fileledger.Incoming) (ledger.Move, error) {
 	rows, head := l.Snapshot(ctx)
 	h, err := head()
 	if err != nil {
 		return ledger.Move{}, err
 	}
-	h.Fence = ledger.Ahead(h.Fence, m.Now())
+	h.Fence += ledger.CopyFences
 	return ledger.Copy(ctx, h, func(yield func(ledger.Row, error) bool) {
 		for r, err := range rows {
 			if !yield(r, err) {

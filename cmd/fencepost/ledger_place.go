@@ -96,6 +96,9 @@ func (p place) hold(ctx context.Context) (ledger.Source, func() error, error) {
 		if err != nil {
 			return nil, nil, err
 		}
+		if h.IsCopy() {
+			return nil, nil, errors.Join(fmt.Errorf("%w; bring it back with `fencepost ledger restore`", fileledger.ErrCopy), h.Close())
+		}
 		return h, h.Close, nil
 	}
 	h, err := sqlledger.Hold(ctx, p.sql)

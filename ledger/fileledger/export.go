@@ -24,6 +24,7 @@ type Held struct {
 	super  superblock
 	held   durable.File
 	moved  ledger.Move
+	isCopy bool
 	shards []*shard
 	// running is each shard's running time.
 	running []time.Duration
@@ -44,7 +45,7 @@ func holdIn(ctx context.Context, dir durable.FS) (_ *Held, err error) {
 	if err != nil && !errors.Is(err, ledger.ErrMoved) && !errors.Is(err, ErrCopy) {
 		return nil, err
 	}
-	h := &Held{dir: dir, super: super}
+	h := &Held{dir: dir, super: super, isCopy: errors.Is(err, ErrCopy)}
 	if h.held, err = hold(dir, durable.Exclusive); err != nil {
 		return nil, err
 	}
@@ -120,12 +121,26 @@ func (s *shard) closeStill() error {
 	return err
 }
 
-// Head implements [ledger.Source].
-func (h *Held) Head(context.Context) (ledger.Head, error) {
+// IsCopy reports whether it is a copy for safe keeping: see [ErrCopy].
+func (h *Held) IsCopy() bool { return h.isCopy }
+
+// Head implements [ledger.Source]. Of a copy, the fence is the highest that it
+// knows of: its original's when the copy was begun, or a later row's.
+func (h *Held) Head(ctx context.Context) (ledger.Head, error) {
 	head := h.super.head()
 	for _, s := range h.shards {
 		// Also the LSN that a torn tail may have borne.
 		s.addTo(&head, s.log.pos.LSN)
+	}
+	if !h.isCopy {
+		return head, nil
+	}
+	head.Fence -= min(head.Fence, ledger.CopyFences)
+	for r, err := range h.Rows(ctx) {
+		if err != nil {
+			return ledger.Head{}, err
+		}
+		head.Fence = max(head.Fence, r.Fence.Uint64())
 	}
 	return head, nil
 }
