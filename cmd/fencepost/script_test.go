@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"fencepost": main})
+	testscript.Main(withPostgres{m}, map[string]func(){"fencepost": main})
 }
 
 // hookSecret is the secret of the receiver that scripts can send to.
