@@ -4,6 +4,7 @@ package contest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,16 +147,22 @@ func start(tb testing.TB, test string, a Assignment) *player {
 	return p
 }
 
+// startTime bounds the wait for a process's first answer.
+const startTime = 2 * time.Minute
+
 // begun waits until a process was answered for the first time.
 func (p *player) begun(tb testing.TB, dir string, client int) {
 	tb.Helper()
-	for tb.Context().Err() == nil {
+	ctx, cancel := context.WithTimeout(tb.Context(), startTime)
+	defer cancel()
+	for ctx.Err() == nil {
 		info, err := os.Stat(logName(dir, client))
 		if err == nil && info.Size() > 0 {
 			return
 		}
-		pause(tb.Context(), 5*time.Millisecond)
+		pause(ctx, 5*time.Millisecond)
 	}
+	tb.Errorf("process %d did nothing within %v", client, startTime)
 }
 
 func (p *player) signal(tb testing.TB, s syscall.Signal) {
