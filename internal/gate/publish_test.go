@@ -12,6 +12,7 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/notebook"
+	"github.com/fencepost/fencepost/ledger"
 )
 
 func unknown() error {
@@ -373,7 +374,7 @@ func TestAnyErrorOfAnyPartLeavesOneResult(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			for _, before := range []bool{true, false} {
 				inWorld(t, func(t *testing.T, w *world) {
-					w.deliver(7, w.provider.head.ID)
+					key := w.deliver(7, w.provider.head.ID)
 					fate := &mortality{only: name, at: n, before: before, survives: true}
 					if name == "create" {
 						w.provider.onCreate = func(int) (error, error) { return nil, nil }
@@ -384,6 +385,11 @@ func TestAnyErrorOfAnyPartLeavesOneResult(t *testing.T) {
 					got := w.provider.shown()
 					if len(got) != 1 || got[0].Conclusion != gate.Pass {
 						t.Errorf("%s %d failed, before %v: shown %v\n%s", name, n, before, got, w.journal)
+					}
+					// What left the queue is done in the ledger too: nobody would
+					// take it up any more.
+					if row, _, err := w.ledger.Lookup(t.Context(), key); err != nil || row.State != ledger.Done || w.queue.len() != 0 {
+						t.Errorf("%s %d failed, before %v: %v, %v, %d in the queue", name, n, before, row.State, err, w.queue.len())
 					}
 				})
 			}
