@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -326,4 +328,60 @@ func checkBack(tb testing.TB, l *fileledger.Ledger, f filled, highest uint64) ui
 		}
 	}
 	return top
+}
+
+// A busy ledger is written to between a copy's look at its head and at its
+// rows.
+type busy struct {
+	*fileledger.Ledger
+	meanwhile func()
+}
+
+func (b busy) Snapshot(ctx context.Context) (iter.Seq2[ledger.Row, error], func() (ledger.Head, error)) {
+	rows, head := b.Ledger.Snapshot(ctx)
+	return func(yield func(ledger.Row, error) bool) {
+		b.meanwhile()
+		rows(yield)
+	}, head
+}
+
+// TestACopyHasRoomForWhatComesMeanwhile: rows that came after the copy was
+// begun are in it, and it knows of their fences.
+func TestACopyHasRoomForWhatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	clock, dir := ledgertest.NewClock(), t.TempDir()
+	cfg := fileledger.Config{
+		Dir: filepath.Join(dir, "ledger"), Shards: 3, Maintain: -1, Volatile: true, Now: clock.Now, Instant: clock.Instant,
+	}
+	l := openLedger(t, cfg)
+	var fence uint64
+	b := busy{l, func() {
+		for n := range 20 {
+			got, err := bring(t, l, ledgertest.Deliver(t, ledgertest.Spec{ID: fmt.Sprint("meanwhile", n)}), ledger.Leased)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fence = max(fence, got)
+		}
+	}}
+	cfg.Dir = filepath.Join(dir, "copy")
+	dst, err := fileledger.ReceiveCopy(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	move, err := copyLive(t.Context(), b, dst)
+	if err == nil {
+		err = dst.Arrive(t.Context(), move)
+	}
+	if err := errors.Join(err, dst.Close()); err != nil {
+		t.Fatal(err)
+	}
+	src, err := fileledger.Hold(t.Context(), cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := src.Head(t.Context())
+	if err := errors.Join(err, src.Close()); err != nil || move.Rows != 20 || h.Fence != fence {
+		t.Errorf("the copy has %d rows and knows of fence %d, %v; want 20 and %d", move.Rows, h.Fence, err, fence)
+	}
 }
