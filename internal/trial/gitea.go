@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -259,13 +260,17 @@ func (t *giteaTrial) forged(ctx context.Context) ([]string, error) {
 // answers.
 func (t *giteaTrial) crash(ctx context.Context) ([]string, error) {
 	killed := make(chan error, 2)
-	kills := 0
+	var kills atomic.Int32
 	t.Forge.Interfere(func(r *http.Request) *gitea.Answer {
-		if r.Method != http.MethodPost || !strings.Contains(r.URL.Path, "/statuses/") || kills == 2 {
+		if r.Method != http.MethodPost || !strings.Contains(r.URL.Path, "/statuses/") {
 			return nil
 		}
-		if kills++; kills == 2 {
+		switch kills.Add(1) {
+		case 1:
+		case 2:
 			t.Forge.Quietly(r)
+		default:
+			return nil
 		}
 		killed <- t.Controller.Kill()
 		return &gitea.Answer{}
