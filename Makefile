@@ -10,9 +10,6 @@ DIFFERENTIAL ?= 300
 FORGE ?= github
 BIN := bin/fencepost
 LDFLAGS := -s -w
-# SQLite is C turned into Go, and locks by itself: instrumented it takes five
-# times as long, and no race of ours is in it.
-UNRACED := modernc.org/...=-race=false
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
@@ -38,7 +35,7 @@ try: ## run the whole system on this machine against a simulated forge (FORGE=gi
 
 .PHONY: test
 test: deps ## run every test, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -gcflags='$(UNRACED)' -shuffle=on -timeout 15m ./...
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m ./...
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, tidy and generated files
