@@ -3,11 +3,36 @@ package durable
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
+
+// TestAProbeIsAChange: one that asks for nothing would be granted by a file
+// system that takes nothing any more.
+func TestAProbeIsAChange(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "health")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	long := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	if err := os.Chtimes(name, long, long); err != nil {
+		t.Fatal(err)
+	}
+	if err := probe(f); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := f.Stat(); err != nil || info.ModTime().Equal(long) {
+		t.Errorf("the file was last changed at %v, %v: the probe changed nothing", info.ModTime(), err)
+	}
+}
 
 func TestVecAllWritesAllOnce(t *testing.T) {
 	t.Parallel()

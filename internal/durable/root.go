@@ -253,8 +253,8 @@ func (r *Root) sync(op string, f func() error) error {
 		}
 		return r.Poison(op, err)
 	}
-	// ext4 may answer a sync with success whose transaction has just failed,
-	// and statfs(2) does not say so from Linux 6.14 on: the next change does.
+	// ext4 was seen to answer a sync with success whose transaction had just
+	// failed, and on Linux 6.18 statfs(2) did not say so: the next change does.
 	if p, ok := r.health.(prober); ok {
 		if err := p.probe(); err != nil && !errors.Is(err, ErrNoSpace) {
 			return r.Poison("change after "+op, err)

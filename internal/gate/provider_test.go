@@ -33,6 +33,8 @@ type provider struct {
 	onFind    func() error
 	onFetch   func(r gitfetch.Request) error
 	onRemove  func() error
+	onRetract func(n int) error
+	retracts  int
 	inRefresh func(ctx context.Context)
 	anyHead   bool // every head is its request's
 	unwanted  bool // no event is let in any more
@@ -191,6 +193,20 @@ func (p *provider) Create(_ context.Context, document []byte) (gate.Published, e
 	}
 	p.results = append(p.results, v)
 	return gate.Published{ID: v.Evaluation.String()}, after
+}
+
+// Retract implements [gate.Retracter].
+func (p *provider) Retract(_ context.Context, document []byte) error {
+	if _, err := p.Inspect(document); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retracts++
+	if p.onRetract != nil {
+		return p.onRetract(p.retracts)
+	}
+	return nil
 }
 
 // A mortalLane is the provider as one process reaches it.
