@@ -99,11 +99,7 @@ running meanwhile: each row is as it was at some moment of the copy. The copy
 is read back and compared before it has its name.`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := config.LoadWithoutSecrets(file)
-			if err != nil {
-				return err
-			}
-			p, err := m.place(c, configured(c))
+			_, p, err := m.configuredPlace(file)
 			if err != nil {
 				return err
 			}

@@ -41,6 +41,16 @@ func configured(c *config.Config) string {
 	return "files"
 }
 
+// configuredPlace reads a configuration, and where it has its ledger.
+func (m Main) configuredPlace(file string) (*config.Config, place, error) {
+	c, err := config.LoadWithoutSecrets(file)
+	if err != nil {
+		return nil, place{}, err
+	}
+	p, err := m.place(c, configured(c))
+	return c, p, err
+}
+
 // place reads what a flag says.
 func (m Main) place(c *config.Config, text string) (place, error) {
 	kind, arg, named := strings.Cut(text, ":")

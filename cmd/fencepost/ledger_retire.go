@@ -31,11 +31,7 @@ configuration with this ledger: a delivery that such a secret signed would be
 evaluated and published once more. The name can't be used again.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := config.LoadWithoutSecrets(file)
-			if err != nil {
-				return err
-			}
-			p, err := m.place(c, configured(c))
+			c, p, err := m.configuredPlace(file)
 			if err != nil {
 				return err
 			}
