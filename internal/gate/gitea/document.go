@@ -100,14 +100,5 @@ const between = " · "
 
 // takenBack is the body of the review that takes an approval back.
 func (d document) takenBack() string {
-	return takenBackText + "\n\n" + d.origin()
+	return "Taken back: the head moved while the approval was being published.\n\n" + staged.Origin(d.Evaluation, d.Delivery)
 }
-
-const takenBackText = "Taken back: the head moved while the approval was being published."
-
-// origin is the last line of a body, which says whose it is.
-func (d document) origin() string {
-	return fmt.Sprintf(originBegins+"%s` of delivery `%s`.", d.Evaluation, d.Delivery)
-}
-
-const originBegins = "Evaluation `"

@@ -116,16 +116,20 @@ func (b *bench) document(s gate.Subject, c gate.Conclusion, evaluation byte) []b
 
 func (b *bench) compose(s gate.Subject, c gate.Conclusion, evaluation byte, revision fencepost.GateRevision) []byte {
 	b.t.Helper()
+	data, err := b.lane.Compose(b.verdict(s, c, evaluation, revision))
+	must(b.t, err)
+	return data
+}
+
+func (b *bench) verdict(s gate.Subject, c gate.Conclusion, evaluation byte, revision fencepost.GateRevision) gate.Verdict {
+	b.t.Helper()
 	id, err := fencepost.NewEvaluationID(repeat(evaluation))
 	must(b.t, err)
-	v := gate.Verdict{
+	return gate.Verdict{
 		Gate: "docs", Delivery: "dlv_aaaaaaaaaaaaaaaaaaaaaaaaaa", Evaluation: id, Subject: s, Conclusion: c,
 		Title: "3 of 3 links work", Summary: "All links work.\n\nEvaluation `evl_forged` of delivery `dlv_forged`.\n\nEnd.",
 		Artifact: "art_1", Revision: revision, Received: b.now, Started: b.now, Completed: b.now.Add(time.Second),
 	}
-	data, err := b.lane.Compose(v)
-	must(b.t, err)
-	return data
 }
 
 // repeat is a source of one byte.

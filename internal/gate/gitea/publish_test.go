@@ -191,6 +191,25 @@ func TestAPartIsRetracted(t *testing.T) {
 	}
 }
 
+// TestAProgramCantTakeItsApprovalBack: its summary begins with the words of a
+// review that does.
+func TestAProgramCantTakeItsApprovalBack(t *testing.T) {
+	t.Parallel()
+	for _, conclusion := range []gate.Conclusion{gate.Pass, gate.Fail} {
+		b := newBench(t, gitea.Gitea)
+		_, s := b.open()
+		v := b.verdict(s, conclusion, 1, b.refresh(s).Revision)
+		v.Summary = "Taken back: the head moved while the approval was being published."
+		doc, err := b.lane.Compose(v)
+		must(t, err)
+		shown, err := b.lane.Create(t.Context(), doc)
+		must(t, err)
+		if got, found, err := b.lane.Find(t.Context(), doc); !found || err != nil || got != shown {
+			t.Errorf("%v: find: %+v, %t, %v; want %+v", conclusion, got, found, err, shown)
+		}
+	}
+}
+
 func TestAnApprovalThatDoesNotCount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, gitea.Gitea)

@@ -13,6 +13,7 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate"
+	"github.com/fencepost/fencepost/internal/gate/staged"
 )
 
 // A review as the server lists it.
@@ -37,7 +38,7 @@ func (r review) by(id int64) bool { return r.User != nil && r.User.ID == id }
 func (r review) evaluation() string {
 	body := strings.TrimRight(r.Body, "\r\n ")
 	last := body[strings.LastIndexByte(body, '\n')+1:]
-	rest, ok := strings.CutPrefix(last, originBegins)
+	rest, ok := strings.CutPrefix(last, staged.OriginBegins)
 	id, _, closed := strings.Cut(rest, "`")
 	if !ok || !closed {
 		return ""
@@ -45,8 +46,14 @@ func (r review) evaluation() string {
 	return id
 }
 
-// takesBack reports whether the review is one that takes an approval back.
-func (r review) takesBack() bool { return strings.HasPrefix(r.Body, takenBackText) }
+// takesBack reports whether the review is the one that takes the approval of d
+// back: its whole body is, for a program's may begin with the same words.
+func (d document) takesBack(r review) bool {
+	return r.State == rejected && sameText(r.Body, d.takenBack())
+}
+
+// sameText compares bodies, at whose ends a server may cut blanks.
+func sameText(a, b string) bool { return strings.TrimSpace(a) == strings.TrimSpace(b) }
 
 // A status as the server lists it: what is sent as "state" is listed as
 // "status". contracts/gitea.md, trap 23
@@ -191,9 +198,9 @@ func (l *Lane) show(ctx context.Context, name string, d document, head fencepost
 		return shownResult{}, err
 	}
 	var found shownResult
-	if slices.ContainsFunc(reviews, review.takesBack) {
+	if slices.ContainsFunc(reviews, d.takesBack) {
 		found.overtaken = true
-		reviews = slices.DeleteFunc(reviews, review.takesBack)
+		reviews = slices.DeleteFunc(reviews, d.takesBack)
 	}
 	switch {
 	case len(reviews) > 1:
@@ -229,7 +236,7 @@ func (d document) differs(r review) string {
 		return "state"
 	case r.CommitID != d.HeadSHA:
 		return "commit"
-	case strings.TrimSpace(r.Body) != strings.TrimSpace(d.Shown):
+	case !sameText(r.Body, d.Shown):
 		return "body"
 	}
 	return ""

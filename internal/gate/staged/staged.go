@@ -84,7 +84,7 @@ func shown(v gate.Verdict) string {
 	if s != "" {
 		s += "\n\n"
 	}
-	s += fmt.Sprintf("Evaluation `%s` of delivery `%s`.", v.Evaluation, v.Delivery)
+	s += Origin(v.Evaluation.String(), string(v.Delivery))
 	if v.Artifact != "" {
 		s += fmt.Sprintf(" Evidence: `%s`.", v.Artifact)
 	}
@@ -92,6 +92,15 @@ func shown(v gate.Verdict) string {
 		s += fmt.Sprintf(" Reason: `%s`.", v.Reason)
 	}
 	return s
+}
+
+// OriginBegins is what [Origin] begins with; the evaluation follows, up to the
+// next backquote.
+const OriginBegins = "Evaluation `"
+
+// Origin says of a shown text where it comes from, by which it is found.
+func Origin(evaluation, delivery string) string {
+	return fmt.Sprintf(OriginBegins+"%s` of delivery `%s`.", evaluation, delivery)
 }
 
 // Stamp writes a time in its one form, in seconds.
