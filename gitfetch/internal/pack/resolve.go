@@ -30,6 +30,7 @@ type resolver struct {
 	out     *content // for what is too large for memory
 	text    *bufio.Reader
 	base    []byte // memory for resident bases
+	parked  []byte // memory for texts that come back from the spool
 
 	// Deltas that wait for their base, by the id or the entry they wait for.
 	waiting int
@@ -210,11 +211,18 @@ func (r *resolver) open(b *base) (*base, error) {
 	if b.size > residentBase {
 		return b, nil
 	}
-	if r.base == nil || int64(cap(r.base)) < b.size {
-		r.base = make([]byte, b.size, max(b.size, 2*int64(cap(r.base))))
-	}
-	b.whole = r.base[:b.size]
+	r.base = sized(r.base, b.size)
+	b.whole = r.base
 	return b, b.readAt(b.whole, 0)
+}
+
+// sized returns b with that length, at most [resident], in other memory where
+// it does not fit.
+func sized(b []byte, size int64) []byte {
+	if b == nil || int64(cap(b)) < size {
+		return make([]byte, size, max(size, min(2*int64(cap(b)), resident)))
+	}
+	return b[:size]
 }
 
 // resolve applies a delta in memory to a complete object, and completes entry
@@ -308,12 +316,13 @@ func (r *resolver) resolveSpooled(i Index, b *base, off, size int64) error {
 	if size > resident {
 		return r.resolveLarge(i, b, io.NewSectionReader(spoolReader{r.store.spool}, off, size), size)
 	}
-	text := r.pool.get(int(size))
-	defer text.Release()
-	if err := r.store.spool.readAt(text.Bytes, off); err != nil {
+	// Not of the pool: whoever waits for that, as for the result, must hold
+	// nothing of it.
+	r.parked = sized(r.parked, size)
+	if err := r.store.spool.readAt(r.parked, off); err != nil {
 		return err
 	}
-	return r.resolve(i, b, text.Bytes)
+	return r.resolve(i, b, r.parked)
 }
 
 // resolveWaiting resolves the deltas that came before their bases, each
