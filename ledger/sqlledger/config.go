@@ -23,9 +23,10 @@ const (
 	DefaultPostgresParts = 32
 	DefaultMaintain      = time.Minute
 
-	MinLease, MaxLease = 5 * time.Second, 10 * time.Minute
-	MaxCapacity        = 10_000_000
-	MaxParts           = 64
+	MinLease, MaxLease       = 5 * time.Second, 10 * time.Minute
+	MinMaintain, MaxMaintain = time.Second, time.Hour
+	MaxCapacity              = 10_000_000
+	MaxParts                 = 64
 
 	// tries is how often an operation is decided anew that other changes of
 	// its row defeat. Of those that meet, one always gets through.
@@ -131,6 +132,30 @@ type Config struct {
 	Random io.Reader
 }
 
+// located is [Config.withDefaults] for a ledger that Path or URL says where is;
+// it must be exactly one of them.
+func (c Config) located() (Config, error) {
+	kind := store.SQLite
+	if c.URL != "" {
+		kind = store.Postgres
+	}
+	full, err := c.withDefaults(kind)
+	if (c.Path == "") == (c.URL == "") {
+		err = errors.Join(fmt.Errorf("%w: need either a path or a URL", ErrConfig), err)
+	}
+	return full, err
+}
+
+// limit is how many rows part n may have: the capacity's rest goes to the
+// first ones.
+func (c Config) limit(n int) int {
+	limit := c.Capacity / c.Parts
+	if n < c.Capacity%c.Parts {
+		limit++
+	}
+	return limit
+}
+
 // withDefaults fills in what is zero and checks the ranges. All faults are
 // reported; each matches [ErrConfig].
 func (c Config) withDefaults(kind store.Kind) (Config, error) {
@@ -164,8 +189,8 @@ func (c Config) check() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...)))
 	}
-	if c.Maintain < time.Second || c.Maintain > time.Hour {
-		bad("maintain must be 1s to 1h, is %v", c.Maintain)
+	if c.Maintain < MinMaintain || c.Maintain > MaxMaintain {
+		bad("maintain must be %v to %v, is %v", MinMaintain, MaxMaintain, c.Maintain)
 	}
 	if c.Lease < MinLease || c.Lease > MaxLease {
 		bad("lease must be %v to %v, is %v", MinLease, MaxLease, c.Lease)

@@ -2,6 +2,7 @@ package sqlledger
 
 import (
 	"context"
+	"slices"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/store"
@@ -46,12 +47,7 @@ func (l *Ledger) checkSetting(ctx context.Context, tx *store.Tx, s durableSettin
 	if _, err := tx.One(ctx, "select current_setting(?)", []any{s.name}, &value); err != nil {
 		return err
 	}
-	for _, good := range s.good {
-		if value == good {
-			return nil
-		}
-	}
-	if s.server && l.cfg.Volatile {
+	if slices.Contains(s.good, value) || s.server && l.cfg.Volatile {
 		return nil
 	}
 	return &fencepost.Error{

@@ -102,9 +102,7 @@ func (in *Incoming) begin(ctx context.Context, tx *store.Tx, h ledger.Head, uuid
 	if err != nil {
 		return err
 	}
-	switch state {
-	case stateIncoming, statePrepared:
-	default:
+	if state != stateIncoming && state != statePrepared {
 		if err := in.beginAnew(ctx, tx, state); err != nil {
 			return err
 		}
@@ -117,7 +115,7 @@ func (in *Incoming) begin(ctx context.Context, tx *store.Tx, h ledger.Head, uuid
 	c := in.cfg
 	_, err = tx.Exec(ctx, `insert into ledger_root (id, uuid, lease_ns, capacity, signed_age_ns, queue_age_ns, parts, made_at)
 		values (1, ?, ?, ?, ?, ?, ?, {now})`,
-		uuidText(uuid), int64(c.Lease), int64(c.Capacity), int64(c.Window.MaxSignedAge), int64(c.Window.MaxQueueAge), int64(c.Parts))
+		hex.EncodeToString(uuid[:]), int64(c.Lease), int64(c.Capacity), int64(c.Window.MaxSignedAge), int64(c.Window.MaxQueueAge), int64(c.Parts))
 	if err != nil {
 		return err
 	}
@@ -126,12 +124,8 @@ func (in *Incoming) begin(ctx context.Context, tx *store.Tx, h ledger.Head, uuid
 		closed = h.Closed.UnixNano()
 	}
 	for n := range c.Parts {
-		limit := c.Capacity / c.Parts
-		if n < c.Capacity%c.Parts {
-			limit++
-		}
 		_, err := tx.Exec(ctx, "insert into ledger_parts_held (part, row_limit, last_fence, closed_ns) values (?, ?, ?, ?)",
-			int64(n), int64(limit), int64(h.Fence), closed)
+			int64(n), int64(c.limit(n)), int64(h.Fence), closed)
 		if err != nil {
 			return err
 		}
@@ -177,10 +171,7 @@ func (in *Incoming) Put(ctx context.Context, rows []ledger.Row) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return opError("ledger.receive", err)
-	}
-	return nil
+	return opError("ledger.receive", err)
 }
 
 func (in *Incoming) insert(ctx context.Context, tx *store.Tx, rows []ledger.Row) error {
@@ -226,29 +217,14 @@ func (in *Incoming) Prepare(ctx context.Context, m ledger.Move) error {
 		}
 		return writeMove(ctx, tx, statePrepared, m)
 	})
-	if err != nil {
-		return opError("ledger.receive", err)
-	}
-	return nil
+	return opError("ledger.receive", err)
 }
 
 // Rows implements [ledger.Target].
 func (in *Incoming) Rows(ctx context.Context) iter.Seq2[ledger.Row, error] {
-	return func(yield func(ledger.Row, error) bool) {
-		more := true
-		err := in.db.Read(ctx, "ledger.receive", func(ctx context.Context, tx *store.Tx) error {
-			for r, err := range stillRows(ctx, tx, "ledger_rows_held", make([]time.Duration, in.cfg.Parts)) {
-				if more = yield(r, err); !more || err != nil {
-					more = false
-					return nil
-				}
-			}
-			return nil
-		})
-		if err != nil && more {
-			yield(ledger.Row{}, opError("ledger.receive", err))
-		}
-	}
+	return readRows(ctx, in.db, "ledger.receive", func(ctx context.Context, tx *store.Tx, f func(ledger.Row) error) error {
+		return eachStill(ctx, tx, "ledger_rows_held", make([]time.Duration, in.cfg.Parts), f)
+	})
 }
 
 // Arrive implements [ledger.Target].
@@ -266,28 +242,5 @@ func (in *Incoming) Arrive(ctx context.Context, m ledger.Move) error {
 		}
 		return writeMove(ctx, tx, stateHere, m)
 	})
-	if err != nil {
-		return opError("ledger.arrive", err)
-	}
-	return nil
-}
-
-// Discard empties the database of what has not arrived.
-func (in *Incoming) Discard(ctx context.Context) error {
-	err := in.db.Write(ctx, "ledger.receive", func(ctx context.Context, tx *store.Tx) error {
-		state, _, err := readMove(ctx, tx)
-		if err != nil || state != stateIncoming && state != statePrepared {
-			return err
-		}
-		for _, table := range []string{"ledger_rows_held", "ledger_parts_held", "ledger_root", "ledger_retired", "ledger_moves"} {
-			if _, err := tx.Exec(ctx, "delete from "+table); err != nil {
-				return err
-			}
-		}
-		return unshut(ctx, tx)
-	})
-	if err != nil {
-		return opError("ledger.receive", err)
-	}
-	return nil
+	return opError("ledger.arrive", err)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/fencepost/fencepost/internal/store"
@@ -168,10 +170,8 @@ func retirePage(ctx context.Context, tx *store.Tx, mark ledger.TrustMark) (int, 
 	if n != int64(len(keys)) {
 		return 0, defeated()
 	}
-	for part := range int64(64) {
-		if parts[part] == 0 {
-			continue
-		}
+	// In order, so that no two transactions wait for each other.
+	for _, part := range slices.Sorted(maps.Keys(parts)) {
 		if _, err := tx.Exec(ctx, "update ledger_parts set row_count = row_count - ? where part = ?", parts[part], part); err != nil {
 			return 0, err
 		}

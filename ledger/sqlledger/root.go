@@ -76,11 +76,7 @@ func (l *Ledger) makeRoot(ctx context.Context, tx *store.Tx, uuid string) error 
 		return err
 	}
 	for n := range c.Parts {
-		limit := c.Capacity / c.Parts
-		if n < c.Capacity%c.Parts {
-			limit++
-		}
-		if _, err := tx.Exec(ctx, "insert into ledger_parts (part, row_limit) values (?, ?)", int64(n), int64(limit)); err != nil {
+		if _, err := tx.Exec(ctx, "insert into ledger_parts (part, row_limit) values (?, ?)", int64(n), int64(c.limit(n))); err != nil {
 			return err
 		}
 	}
@@ -89,9 +85,7 @@ func (l *Ledger) makeRoot(ctx context.Context, tx *store.Tx, uuid string) error 
 
 // readRoot reads what the ledger was made with, and names what differs.
 func (l *Ledger) readRoot(ctx context.Context, tx *store.Tx) error {
-	var lease, capacity, signed, queue, parts int64
-	found, err := tx.One(ctx, "select uuid, lease_ns, capacity, signed_age_ns, queue_age_ns, parts from ledger_root where id = 1",
-		nil, &l.uuid, &lease, &capacity, &signed, &queue, &parts)
+	r, found, err := getRoot(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -99,17 +93,18 @@ func (l *Ledger) readRoot(ctx context.Context, tx *store.Tx) error {
 		// Between the insert that met it and now, somebody took it away.
 		return &store.Fault{Class: store.ErrBusy}
 	}
+	l.uuid = r.uuid
 	var errs []error
 	differ := func(field string, made, given any) {
 		if made != given {
 			errs = append(errs, &ParameterError{Field: field, Made: fmt.Sprint(made), Given: fmt.Sprint(given)})
 		}
 	}
-	differ("ledger.lease", time.Duration(lease), l.cfg.Lease)
-	differ("ledger.capacity", int(capacity), l.cfg.Capacity)
-	differ("replay.max_signed_age", time.Duration(signed), l.cfg.Window.MaxSignedAge)
-	differ("replay.max_queue_age", time.Duration(queue), l.cfg.Window.MaxQueueAge)
-	differ("ledger.parts", int(parts), l.cfg.Parts)
+	differ("ledger.lease", time.Duration(r.lease), l.cfg.Lease)
+	differ("ledger.capacity", int(r.capacity), l.cfg.Capacity)
+	differ("replay.max_signed_age", time.Duration(r.signed), l.cfg.Window.MaxSignedAge)
+	differ("replay.max_queue_age", time.Duration(r.queue), l.cfg.Window.MaxQueueAge)
+	differ("ledger.parts", int(r.parts), l.cfg.Parts)
 	if len(errs) > 0 {
 		return &fencepost.Error{Op: "ledger.open", Reason: fencepost.ReasonParameters, Err: errors.Join(errs...)}
 	}

@@ -2,7 +2,6 @@ package sqlledger
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -67,28 +66,52 @@ func eachStored(ctx context.Context, tx *store.Tx, table string, f func(storedRo
 	}
 }
 
+// eachStill calls f for every row of a table as [ledger.Still] tells it, in the
+// order of their keys. running is that of each part.
+func eachStill(ctx context.Context, tx *store.Tx, table string, running []time.Duration, f func(ledger.Row) error) error {
+	l := &Ledger{cfg: Config{Parts: len(running)}}
+	return eachStored(ctx, tx, table, func(s storedRow) error {
+		r, err := s.row(l.owner)
+		if err != nil {
+			return err
+		}
+		return f(ledger.Still(r, running[s.part]))
+	})
+}
+
 // errEnough ends an iteration that nobody follows any more.
 var errEnough = errors.New("stopped")
 
-// stillRows are the rows of a table as [ledger.Still] tells them. running is
-// that of each part.
-func stillRows(ctx context.Context, tx *store.Tx, table string, running []time.Duration) iter.Seq2[ledger.Row, error] {
-	l := &Ledger{cfg: Config{Parts: len(running)}}
+// rowsOf is an iteration over what each calls its argument for.
+func rowsOf(op string, each func(f func(ledger.Row) error) error) iter.Seq2[ledger.Row, error] {
 	return func(yield func(ledger.Row, error) bool) {
-		err := eachStored(ctx, tx, table, func(s storedRow) error {
-			r, err := s.row(l.owner)
-			if err != nil {
-				return err
-			}
-			if !yield(ledger.Still(r, running[s.part]), nil) {
+		err := each(func(r ledger.Row) error {
+			if !yield(r, nil) {
 				return errEnough
 			}
 			return nil
 		})
 		if err != nil && !errors.Is(err, errEnough) {
-			yield(ledger.Row{}, opError("ledger.rows", err))
+			yield(ledger.Row{}, opError(op, err))
 		}
 	}
+}
+
+// readRows is [rowsOf] in one transaction, which is not begun again once there
+// was a row: that row would come twice.
+func readRows(ctx context.Context, db *store.DB, op string, each func(ctx context.Context, tx *store.Tx, f func(ledger.Row) error) error) iter.Seq2[ledger.Row, error] {
+	return rowsOf(op, func(f func(ledger.Row) error) error {
+		begun := false
+		return db.Read(ctx, op, func(ctx context.Context, tx *store.Tx) error {
+			if begun {
+				return errors.New("others were in the way of the transaction that read the rows")
+			}
+			return each(ctx, tx, func(r ledger.Row) error {
+				begun = true
+				return f(r)
+			})
+		})
+	})
 }
 
 // runningTimes are those of the parts of a table, as far as they were counted.
@@ -158,46 +181,29 @@ func readRetired(ctx context.Context, tx *store.Tx) (marks []ledger.TrustMark, e
 // Rows goes through all rows in the order of their keys, as one moment shows
 // them. An error ends it. The transaction lasts for as long as the iteration.
 func (l *Ledger) Rows(ctx context.Context) iter.Seq2[ledger.Row, error] {
-	return func(yield func(ledger.Row, error) bool) {
-		err := l.db.Read(ctx, "ledger.rows", func(ctx context.Context, tx *store.Tx) error {
-			return eachStored(ctx, tx, "ledger_rows", func(s storedRow) error {
-				r, err := s.row(l.owner)
-				if err == nil && !yield(r, nil) {
-					err = errEnough
-				}
+	return readRows(ctx, l.db, "ledger.rows", func(ctx context.Context, tx *store.Tx, f func(ledger.Row) error) error {
+		return eachStored(ctx, tx, "ledger_rows", func(s storedRow) error {
+			r, err := s.row(l.owner)
+			if err != nil {
 				return err
-			})
+			}
+			return f(r)
 		})
-		if err != nil && !errors.Is(err, errEnough) {
-			yield(ledger.Row{}, opError("ledger.rows", err))
-		}
-	}
+	})
 }
 
 // Snapshot gives rows and head of a ledger that goes on meanwhile, for a copy:
 // rows as [ledger.Still] tells them, in the order of their keys, as one moment
-// shows them. Head is to be called when they have been read: it knows of every
-// fence that they hold.
+// shows them. head reads what the ledger is when it is called: only after the
+// rows does it surely know of every fence that they hold.
 func (l *Ledger) Snapshot(ctx context.Context) (rows iter.Seq2[ledger.Row, error], head func() (ledger.Head, error)) {
-	rows = func(yield func(ledger.Row, error) bool) {
-		more := true
-		err := l.db.Read(ctx, "ledger.snapshot", func(ctx context.Context, tx *store.Tx) error {
-			running, err := runningTimes(ctx, tx, "ledger_parts")
-			if err != nil {
-				return err
-			}
-			for r, err := range stillRows(ctx, tx, "ledger_rows", running) {
-				if more = yield(r, err); !more || err != nil {
-					more = false
-					return nil
-				}
-			}
-			return nil
-		})
-		if err != nil && more {
-			yield(ledger.Row{}, opError("ledger.snapshot", err))
+	rows = readRows(ctx, l.db, "ledger.snapshot", func(ctx context.Context, tx *store.Tx, f func(ledger.Row) error) error {
+		running, err := runningTimes(ctx, tx, "ledger_parts")
+		if err != nil {
+			return err
 		}
-	}
+		return eachStill(ctx, tx, "ledger_rows", running, f)
+	})
 	head = func() (h ledger.Head, err error) {
 		err = l.db.Read(ctx, "ledger.head", func(ctx context.Context, tx *store.Tx) (err error) {
 			h, err = readHead(ctx, tx, "ledger_parts")
@@ -263,14 +269,7 @@ func Hold(ctx context.Context, cfg Config) (*Held, error) {
 // openStore opens the database that cfg names, with one connection for each
 // use.
 func openStore(ctx context.Context, cfg Config) (*store.DB, error) {
-	kind := store.SQLite
-	if cfg.URL != "" {
-		kind = store.Postgres
-	}
-	cfg, err := cfg.withDefaults(kind)
-	if (cfg.Path == "") == (cfg.URL == "") {
-		err = errors.Join(fmt.Errorf("%w: need either a path or a URL", ErrConfig), err)
-	}
+	cfg, err := cfg.located()
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +323,9 @@ func (h *Held) Head(context.Context) (ledger.Head, error) {
 
 // Rows implements [ledger.Source].
 func (h *Held) Rows(context.Context) iter.Seq2[ledger.Row, error] {
-	return stillRows(h.ctx, h.tx, "ledger_rows", h.running)
+	return rowsOf("ledger.rows", func(f func(ledger.Row) error) error {
+		return eachStill(h.ctx, h.tx, "ledger_rows", h.running, f)
+	})
 }
 
 // Moved implements [ledger.Source].
@@ -341,10 +342,7 @@ func (h *Held) Leave(ctx context.Context, m ledger.Move) error {
 		return context.Cause(ctx)
 	}
 	h.done = true
-	if err := <-h.ended; err != nil {
-		return opError("ledger.leave", err)
-	}
-	return nil
+	return opError("ledger.leave", <-h.ended)
 }
 
 // Close lets the ledger go, unless it has left.
@@ -359,6 +357,3 @@ func (h *Held) Close() error {
 	}
 	return errors.Join(err, h.db.Close())
 }
-
-// uuidText is a UUID as it is stored.
-func uuidText(id [16]byte) string { return hex.EncodeToString(id[:]) }

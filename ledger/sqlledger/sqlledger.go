@@ -51,14 +51,7 @@ var _ fencepost.Ledger = (*Ledger)(nil)
 // say that the schema is of another version, or have one of the contract's
 // reasons.
 func Open(ctx context.Context, cfg Config) (*Ledger, error) {
-	kind := store.SQLite
-	if cfg.URL != "" {
-		kind = store.Postgres
-	}
-	cfg, err := cfg.withDefaults(kind)
-	if (cfg.Path == "") == (cfg.URL == "") {
-		err = errors.Join(fmt.Errorf("%w: need either a path or a URL", ErrConfig), err)
-	}
+	cfg, err := cfg.located()
 	if err != nil {
 		return nil, err
 	}
@@ -282,8 +275,11 @@ func (l *Ledger) owner(key fencepost.DeliveryKey) int {
 	return int(binary.LittleEndian.Uint32(key[len(key)-4:]) % uint32(l.cfg.Parts))
 }
 
-// opError gives an error the reason that may be shown to anyone.
+// opError gives an error the reason that may be shown to anyone; nil stays nil.
 func opError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if _, ok := errors.AsType[*fencepost.Error](err); ok {
 		return err
 	}

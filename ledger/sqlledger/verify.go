@@ -58,11 +58,7 @@ const maxFaults = 8
 // Wait and Now are looked at. The error is about the database; what the rows
 // hold is in the report.
 func Verify(ctx context.Context, cfg Config) (r Report, err error) {
-	kind := store.SQLite
-	if cfg.URL != "" {
-		kind = store.Postgres
-	}
-	if cfg, err = cfg.withDefaults(kind); err != nil {
+	if cfg, err = cfg.located(); err != nil {
 		return Report{}, err
 	}
 	db, err := store.Open(ctx, store.Options{
