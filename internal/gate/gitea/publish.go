@@ -43,7 +43,9 @@ func (l *Lane) Find(ctx context.Context, data []byte) (gate.Published, bool, err
 	return gate.Published{}, false, nil
 }
 
-// Create implements [gate.Publisher].
+// Create implements [gate.Publisher]. It writes under the name that the last
+// reading of the gate proved, a moment ago; the request, which is read again
+// before a pass is said of the commit, names the repository by its id.
 func (l *Lane) Create(ctx context.Context, data []byte) (gate.Published, error) {
 	const op = "publish"
 	d, head, err := l.mine(op, data)

@@ -245,6 +245,33 @@ func TestTwoResultsUnderOneEvaluationFailClosed(t *testing.T) {
 	wantReason(t, err, fencepost.ReasonPublishConflict)
 }
 
+// TestAStatusOnTwoPagesIsOne: somebody's status, made while the list is read,
+// moves ours from the end of a page to the next one's beginning.
+func TestAStatusOnTwoPagesIsOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	p, s := b.open()
+	doc := b.document(s, gate.Pass, 1)
+	another := func() { b.repo.SetStatus("somebody", p.Head(), "build", "success") }
+	another()
+	shown, err := b.lane.Create(t.Context(), doc)
+	must(t, err)
+	for range 49 {
+		another()
+	}
+	var moved atomic.Bool
+	b.forge.Interfere(func(r *http.Request) *forge.Answer {
+		if strings.HasSuffix(r.URL.Path, "/statuses") && r.URL.Query().Get("page") == "2" && !moved.Swap(true) {
+			another()
+		}
+		return nil
+	})
+	got, found, err := b.lane.Find(t.Context(), doc)
+	if !moved.Load() || err != nil || !found || got != shown {
+		t.Errorf("moved %t; find: %+v, %t, %v; want %+v", moved.Load(), got, found, err, shown)
+	}
+}
+
 // TestAClosedRequestTakesNoResult: Gitea refuses the review, and nothing is
 // unknown then.
 func TestAClosedRequestTakesNoResult(t *testing.T) {

@@ -173,16 +173,17 @@ func (s shownResult) published() gate.Published {
 
 // show looks up what the server shows of a document: of all reviews and
 // statuses that the reviewer made, those that name the evaluation. What differs
-// from the document, or is there twice, is a conflict. Trap 21
+// from the document, or is there twice, is a conflict. Trap 21. They are known
+// by their ids: one that was made between two pages moves the rest, so that the
+// same may come on both.
 func (l *Lane) show(ctx context.Context, name string, d document, head fencepost.CommitID) (shownResult, error) {
 	const op = "find review and status"
-	var reviews []review
-	var statuses []status
+	reviews, statuses := map[int64]review{}, map[int64]status{}
 	newest := int64(0)
 	err := pages(ctx, l, op, reviewsOf(name, d.Number), nil, func(r review) {
 		if r.by(d.Reviewer.ID) && (r.State == approved || r.State == rejected) {
 			if r.evaluation() == d.Evaluation {
-				reviews = append(reviews, r)
+				reviews[r.ID] = r
 			}
 			newest = max(newest, r.ID)
 		}
@@ -190,7 +191,7 @@ func (l *Lane) show(ctx context.Context, name string, d document, head fencepost
 	if err == nil {
 		err = pages(ctx, l, op, "/repos/"+name+"/commits/"+head.String()+"/statuses", nil, func(s status) {
 			if s.by(d.Reviewer.ID) && s.Context == d.Check && s.evaluation() == d.Evaluation {
-				statuses = append(statuses, s)
+				statuses[s.ID] = s
 			}
 		})
 	}
@@ -198,9 +199,11 @@ func (l *Lane) show(ctx context.Context, name string, d document, head fencepost
 		return shownResult{}, err
 	}
 	var found shownResult
-	if slices.ContainsFunc(reviews, d.takesBack) {
-		found.overtaken = true
-		reviews = slices.DeleteFunc(reviews, d.takesBack)
+	for id, r := range reviews {
+		if d.takesBack(r) {
+			found.overtaken = true
+			delete(reviews, id)
+		}
 	}
 	switch {
 	case len(reviews) > 1:
@@ -208,16 +211,17 @@ func (l *Lane) show(ctx context.Context, name string, d document, head fencepost
 	case len(statuses) > 1:
 		return shownResult{}, conflict(op, fmt.Sprintf("%d statuses name this evaluation", len(statuses)))
 	}
-	if len(reviews) == 1 {
-		found.review = &reviews[0]
-		if field := d.differs(reviews[0]); field != "" {
+	// At most one of each is left.
+	for id, r := range reviews {
+		found.review = &r
+		if field := d.differs(r); field != "" {
 			return shownResult{}, conflict(op, "the review's "+field+" is not what was staged")
 		}
-		found.overtaken = found.overtaken || newest > reviews[0].ID
+		found.overtaken = found.overtaken || newest > id
 	}
-	if len(statuses) == 1 {
-		found.status = &statuses[0]
-		if field := d.statusDiffers(statuses[0]); field != "" {
+	for _, s := range statuses {
+		found.status = &s
+		if field := d.statusDiffers(s); field != "" {
 			return shownResult{}, conflict(op, "the status's "+field+" is not what was staged")
 		}
 	}
