@@ -100,12 +100,13 @@ func endNanos(end time.Time, ok bool) int64 {
 	return end.UnixNano()
 }
 
-// endsLater reports whether the lifetime that ends at a outlasts b's.
-func endsLater(a, b int64) bool { return b != 0 && (a == 0 || a > b) }
+// EndsLater reports whether the replay lifetime that ends at a outlasts the
+// one that ends at b, both in Unix nanoseconds and 0 for permanent.
+func EndsLater(a, b int64) bool { return b != 0 && (a == 0 || a > b) }
 
-// decodeEntry reads the payload of an entry. The body is part of payload.
-// Its error matches [fencepost.ErrMalformed].
-func decodeEntry(payload []byte) (Recorded, error) {
+// Decode reads what [Encode] returned: the payload of an entry. The body is
+// part of payload. Its error matches [fencepost.ErrMalformed].
+func Decode(payload []byte) (Recorded, error) {
 	d := decoder{b: payload}
 	version := d.take(1)
 	received, end := int64(d.uint64()), int64(d.uint64())
@@ -192,7 +193,7 @@ func decodeFrame(f frame.Frame) (stored, error) {
 		}
 	}
 	var err error
-	s.Recorded, err = decodeEntry(payload)
+	s.Recorded, err = Decode(payload)
 	return s, err
 }
 

@@ -27,7 +27,7 @@ func encode(r Recorded) []byte { return append(appendMeta(nil, r), r.Body...) }
 func TestEntriesHaveOneForm(t *testing.T) {
 	t.Parallel()
 	whole := encode(sample())
-	got, err := decodeEntry(whole)
+	got, err := Decode(whole)
 	must(t, err)
 	opts := cmp.AllowUnexported(fencepost.Headers{}, fencepost.ReplayLifetime{})
 	if diff := cmp.Diff(sample(), got, opts); diff != "" {
@@ -37,7 +37,7 @@ func TestEntriesHaveOneForm(t *testing.T) {
 		t.Errorf("an empty entry takes %d bytes, metaFixed is %d", n, metaFixed)
 	}
 	for n := range whole {
-		if _, err := decodeEntry(whole[:n]); !errors.Is(err, fencepost.ErrMalformed) {
+		if _, err := Decode(whole[:n]); !errors.Is(err, fencepost.ErrMalformed) {
 			t.Errorf("the first %d bytes: %v, want ErrMalformed", n, err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestEntriesHaveOneForm(t *testing.T) {
 		},
 	} {
 		r := sample()
-		if got, err := decodeEntry(spoil(&r)); !errors.Is(err, fencepost.ErrMalformed) {
+		if got, err := Decode(spoil(&r)); !errors.Is(err, fencepost.ErrMalformed) {
 			t.Errorf("%s: %+v, %v; want ErrMalformed", name, got, err)
 		}
 	}

@@ -180,7 +180,7 @@ func (b *Inbox) Read(ctx context.Context, id ItemID) (Recorded, error) {
 	if typ == frameMoved {
 		payload = payload[serialSize:]
 	}
-	return decodeEntry(payload)
+	return Decode(payload)
 }
 
 // readFrame returns the verified payload of an item's frame.

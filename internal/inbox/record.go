@@ -16,12 +16,9 @@ import (
 // [fencepost.ErrZeroValue] or [durable.ErrPoisoned]. After an error the
 // request may have been recorded all the same, unless it is [ErrFull].
 func (b *Inbox) Record(ctx context.Context, d fencepost.AcceptedDelivery, headers fencepost.Headers, body []byte) (Outcome, error) {
-	if !d.Valid() {
-		return 0, fmt.Errorf("record: %w", fencepost.ErrZeroValue)
-	}
-	texts := headers.Size() + len(d.Route()) + len(d.Anchor())
-	if len(body) > b.cfg.MaxBody || headers.Len() > maxHeaders || texts > maxText {
-		return 0, fmt.Errorf("record %d bytes of body and %d of text: %w", len(body), texts, fencepost.ErrTooLarge)
+	meta, err := encodeMeta(d, headers, body, b.cfg.MaxBody, 0)
+	if err != nil {
+		return 0, err
 	}
 	if err := context.Cause(ctx); err != nil {
 		return 0, err
@@ -30,7 +27,6 @@ func (b *Inbox) Record(ctx context.Context, d fencepost.AcceptedDelivery, header
 		return 0, err
 	}
 	defer b.users.Done()
-	meta := appendMeta(make([]byte, 0, texts+headers.Len()*8+metaFixed), recordedOf(d, headers, body))
 	for {
 		r := &request{typ: frameEntry, meta: meta, body: body}
 		a, err := b.admit(d, r)
@@ -87,7 +83,7 @@ func (b *Inbox) admit(d fencepost.AcceptedDelivery, r *request) (admission, erro
 			return admission{outcome: Conflict}, nil
 		case e.state == flying:
 			return admission{flight: e.flight}, nil
-		case !endsLater(end, e.end):
+		case !EndsLater(end, e.end):
 			return admission{outcome: Replayed}, nil
 		}
 		// To be recognised for longer it has to be on the disk (DESIGN §4).
@@ -144,7 +140,7 @@ func (b *Inbox) replace(e *entry) {
 	if goes.binding != e.binding {
 		return
 	}
-	if !endsLater(stays.end, goes.end) {
+	if !EndsLater(stays.end, goes.end) {
 		stays, goes = goes, stays
 	}
 	if goes.state == ready && stays.state != flying {
