@@ -82,6 +82,17 @@ func bombAttacks() []attack {
 			}
 			return f.large(packtest.Tree(entries...))
 		}))},
+		{"thousands of trees between a large commit and its own", "time", fails(gitfetch.ErrExtraObject), built(func(f *forge) fencepost.ObjectID {
+			root := packtest.Tree(file("f", packtest.ID(object.Blob, []byte("x"))))
+			commit := fmt.Sprintf("tree %s\n\n%s", packtest.ID(object.Tree, root), strings.Repeat("x", 1_000_000))
+			id := f.b.Object(object.Commit, []byte(commit))
+			for i := range 2000 {
+				f.large(packtest.Tree(file(numbered(i), absentID())))
+			}
+			f.large(root)
+			f.blob("x")
+			return id
+		})},
 		{"five thousand levels", "depth", over(gitfetch.BudgetDepth), rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 5000, 1, oneFile(f)) })},
 		{"sixty-five levels", "depth", over(gitfetch.BudgetDepth), rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 64, 1, oneFile(f)) })},
 		{"a name of a hundred KiB", "largePathname", over(gitfetch.BudgetComponent), rooted(func(f *forge) fencepost.ObjectID { return f.tree(file(strings.Repeat("x", 100<<10), f.blob("x"))) })},

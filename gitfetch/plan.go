@@ -91,22 +91,27 @@ func (p *planner) advance(ctx context.Context) error {
 	return p.walk(ctx, false)
 }
 
-// ready reports whether the commit and the root of its tree are there.
+// ready reports whether the commit and the root of its tree are there. It reads
+// the commit, which may be large, but once: trees may come by thousands before
+// that root.
 func (p *planner) ready() (bool, error) {
-	i, ok := p.store.Lookup(p.t.Commit.ObjectID)
-	if !ok || p.store.Kind(i) != object.Commit {
-		return false, nil
+	if !p.read {
+		i, ok := p.store.Lookup(p.t.Commit.ObjectID)
+		if !ok || p.store.Kind(i) != object.Commit {
+			return false, nil
+		}
+		content, err := p.store.Content(i, nil)
+		if err != nil {
+			return false, host("read spool", err)
+		}
+		p.read = true
+		// One that is not legal is never ready: begin will say so in the end.
+		if facts, err := object.ParseCommit(content); err == nil {
+			p.root = facts.Tree.ObjectID
+		}
 	}
-	content, err := p.store.Content(i, nil)
-	if err != nil {
-		return false, host("read spool", err)
-	}
-	facts, err := object.ParseCommit(content)
-	if err != nil {
-		return false, nil // which begin will say
-	}
-	_, ok = p.store.Lookup(facts.Tree.ObjectID)
-	return ok, nil
+	_, ok := p.store.Lookup(p.root)
+	return ok && !p.root.IsZero(), nil
 }
 
 // begin enters the root of the commit's tree.
@@ -139,7 +144,9 @@ type planner struct {
 	store   *pack.Store
 	have    *have // nil: there is none
 	names   *pathrule.Checker
-	added   func(int32) // nil, or told of each node but the root
+	added   func(int32)        // nil, or told of each node but the root
+	read    bool               // ready has read the commit
+	root    fencepost.ObjectID // of the commit's tree, as ready has read it
 	plan    plan
 	reached []bool // objects that the tree names
 	count   int    // of them
