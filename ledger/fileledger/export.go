@@ -2,9 +2,9 @@ package fileledger
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,6 +67,7 @@ func holdIn(ctx context.Context, dir durable.FS) (_ *Held, err error) {
 	if err := root.Close(); err != nil {
 		return nil, err
 	}
+	// Of a copy, inspect has not looked at them.
 	if err := checkLocks(dir, super); err != nil {
 		return nil, err
 	}
@@ -152,9 +153,13 @@ func (s superblock) head() ledger.Head {
 
 // addTo adds what a shard knows to a head. No fence of it is above lsn.
 func (s *shard) addTo(head *ledger.Head, lsn uint64) {
-	head.Fence = max(head.Fence, lsn)
-	head.Closed = later(head.Closed, s.state.closed)
-	for mark := range s.state.retired {
+	addTo(head, lsn, s.state.closed, maps.Keys(s.state.retired))
+}
+
+func addTo(head *ledger.Head, fence uint64, closed time.Time, retired iter.Seq[ledger.TrustMark]) {
+	head.Fence = max(head.Fence, fence)
+	head.Closed = later(head.Closed, closed)
+	for mark := range retired {
 		if at, found := slices.BinarySearchFunc(head.Retired, mark, compareMarks); !found {
 			head.Retired = slices.Insert(head.Retired, at, mark)
 		}
@@ -260,13 +265,11 @@ func (h *Held) Close() error {
 	return errors.Join(append(errs, h.held.Close())...)
 }
 
-// String names the ledger.
-func (h *Held) String() string { return "ledger " + hex.EncodeToString(h.super.uuid[:]) }
-
 // Snapshot gives rows and head of a ledger that goes on meanwhile, for a copy:
 // rows as [ledger.Still] tells them, in the order of their keys, each as it was
-// at some time while they were read. Head is to be called when they have been:
-// it knows of every fence that they hold.
+// at some time while they were read. head reads what the ledger is when it is
+// called: only after the rows does it surely know of every fence that they
+// hold.
 func (l *Ledger) Snapshot(ctx context.Context) (rows iter.Seq2[ledger.Row, error], head func() (ledger.Head, error)) {
 	each := make([]iter.Seq2[ledger.Row, error], len(l.shards))
 	for n := range l.shards {
@@ -285,6 +288,7 @@ func (l *Ledger) Snapshot(ctx context.Context) (rows iter.Seq2[ledger.Row, error
 func (l *Ledger) head(ctx context.Context) (ledger.Head, error) {
 	head := l.super.head()
 	for n := range l.shards {
+		// Of this shard's own: where ctx ends first, its loop still fills it.
 		part := new(ledger.Head)
 		o := &op{do: func(_ context.Context, s *shard) error {
 			s.addTo(part, s.log.next.LSN)
@@ -293,12 +297,7 @@ func (l *Ledger) head(ctx context.Context) (ledger.Head, error) {
 		if err := l.enqueue(ctx, n, o); err != nil {
 			return ledger.Head{}, opError("ledger.head", err)
 		}
-		head.Fence, head.Closed = max(head.Fence, part.Fence), later(head.Closed, part.Closed)
-		for _, mark := range part.Retired {
-			if at, found := slices.BinarySearchFunc(head.Retired, mark, compareMarks); !found {
-				head.Retired = slices.Insert(head.Retired, at, mark)
-			}
-		}
+		addTo(&head, part.Fence, part.Closed, slices.Values(part.Retired))
 	}
 	return head, nil
 }

@@ -49,22 +49,33 @@ var _ fencepost.Ledger = (*Ledger)(nil)
 // Close alone: ctx is for opening.
 //
 // Its errors match [ErrConfig], [ErrParameters], [ErrVersion], [ErrCorrupt],
-// [ErrForeign], [ErrMissing], [ErrPermission], [ErrLocks], [ledger.ErrMoved],
-// [ledger.ErrIncoming], [ledger.ErrInUse], [ErrNoSlot], [durable.ErrPoisoned] (with [fencepost.ReasonPoisoned]) or
+// [ErrForeign], [ErrMissing], [ErrPermission], [ErrLocks], [ErrCopy],
+// [ledger.ErrMoved], [ledger.ErrIncoming], [ledger.ErrInUse], [ErrNoSlot],
+// [durable.ErrPoisoned] (with [fencepost.ReasonPoisoned]) or
 // [durable.ErrUnsuitable].
 func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	parent, name := filepath.Split(filepath.Clean(cfg.Dir))
+	parent, name, err := splitDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return openIn(ctx, cfg, durable.OS(parent), name)
+}
+
+// splitDir splits the directory of a ledger into the one that it is in, and its
+// name there. Its error matches [ErrConfig].
+func splitDir(dir string) (parent, name string, err error) {
+	parent, name = filepath.Split(filepath.Clean(dir))
 	if name == "" || name == "." || name == ".." {
-		return nil, fmt.Errorf("%w: dir %q names no directory to make", ErrConfig, cfg.Dir)
+		return "", "", fmt.Errorf("%w: dir %q names no directory to make", ErrConfig, dir)
 	}
 	if parent == "" {
 		parent = "."
 	}
-	return openIn(ctx, cfg, durable.OS(parent), name)
+	return parent, name, nil
 }
 
 // OpenOn is [Open] with cfg.Dir a name in fsys, for the tests of this module:

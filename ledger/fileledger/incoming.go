@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/fencepost/fencepost/internal/durable"
@@ -50,12 +49,9 @@ func Receive(_ context.Context, cfg Config) (*Incoming, error) {
 	if err != nil {
 		return nil, err
 	}
-	parent, name := filepath.Split(filepath.Clean(cfg.Dir))
-	if name == "" || name == "." || name == ".." {
-		return nil, fmt.Errorf("%w: dir %q names no directory to make", ErrConfig, cfg.Dir)
-	}
-	if parent == "" {
-		parent = "."
+	parent, name, err := splitDir(cfg.Dir)
+	if err != nil {
+		return nil, err
 	}
 	in, err := receiveIn(cfg, durable.OS(parent), name)
 	return in, opError("ledger.receive", err)
@@ -168,7 +164,7 @@ func (in *Incoming) Put(_ context.Context, rows []ledger.Row) error {
 	owner := &Ledger{super: in.super}
 	for _, r := range rows {
 		s := in.shards[owner.owner(r.Key)]
-		if !isDoneForEver(r) || !s.w.tabled(r) {
+		if !s.w.tabled(r) {
 			s.others = append(s.others, r)
 			continue
 		}
@@ -270,7 +266,6 @@ func (in *Incoming) still(ctx context.Context) (_ *Held, err error) {
 
 // Arrive implements [ledger.Target].
 func (in *Incoming) Arrive(_ context.Context, m ledger.Move) error {
-	const op = "ledger.arrive"
 	there, err := readMove(in.dir(), in.mark)
 	if err == nil && there != m {
 		err = fmt.Errorf("%w: another move is under way in %s", ledger.ErrIncoming, in.name+incomingSuffix)
@@ -281,7 +276,7 @@ func (in *Incoming) Arrive(_ context.Context, m ledger.Move) error {
 	if err == nil {
 		err = in.fsys.SyncDir(".")
 	}
-	return opError(op, err)
+	return opError("ledger.arrive", err)
 }
 
 func (in *Incoming) closeShards() error {

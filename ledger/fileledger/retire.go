@@ -8,10 +8,6 @@ import (
 	"github.com/fencepost/fencepost/ledger"
 )
 
-// ErrHeld: the rows of a trust set can't be retired while deliveries of it
-// are leased or staged.
-var ErrHeld = ledger.ErrHeld
-
 // maxRetired is how many trust sets can be retired: the other half of the
 // marks in a snapshot is for those that are not.
 const maxRetired = maxMarks / 2
@@ -99,7 +95,7 @@ func (l *Ledger) Retired(ctx context.Context) ([]ledger.TrustMark, error) {
 //
 // Each shard is one durable step; after an error some may have retired theirs,
 // and saying it again goes on. Where a delivery of the set is leased or staged
-// the error matches [ErrHeld] and nothing was retired, unless a delivery was
+// the error matches [ledger.ErrHeld] and nothing was retired, unless a delivery was
 // claimed in between. It returns how many rows were retired.
 func (l *Ledger) Retire(ctx context.Context, mark ledger.TrustMark) (int, error) {
 	const name = "ledger.retire"

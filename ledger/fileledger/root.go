@@ -148,6 +148,9 @@ func permission(file string, err error) error {
 	}
 }
 
+// mendLocks says what to do about [ErrLocks].
+const mendLocks = "use a directory on a local ext4, XFS, btrfs or ZFS"
+
 // hold takes the lock of a root that every process with the ledger open
 // shares. Exclusive is for who must be alone with it.
 func hold(dir durable.FS, mode durable.LockMode) (durable.File, error) {
@@ -157,7 +160,7 @@ func hold(dir durable.FS, mode durable.LockMode) (durable.File, error) {
 	}
 	taken, err := f.TryLock(mode)
 	if err != nil {
-		err = &RootError{Kind: ErrLocks, File: formatName, Err: err, Mend: "use a directory on a local ext4, XFS, btrfs or ZFS"}
+		err = &RootError{Kind: ErrLocks, File: formatName, Err: err, Mend: mendLocks}
 	}
 	if err == nil && !taken {
 		err = &RootError{
@@ -185,7 +188,7 @@ func probeLocks(dir durable.FS) error {
 	if err == nil && taken {
 		err = &RootError{
 			Kind: ErrLocks, File: formatName, Why: "a lock that is held could be taken again",
-			Mend: "use a directory on a local ext4, XFS, btrfs or ZFS",
+			Mend: mendLocks,
 		}
 	}
 	return errors.Join(err, f.Close())

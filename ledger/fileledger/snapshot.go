@@ -265,8 +265,8 @@ func (w *snapWriter) retired(mark ledger.TrustMark) {
 	w.marks = slices.Insert(w.marks, at, markedRows{mark: mark, retired: true})
 }
 
-// number is the number of a row's trust mark: 0 for none. ok is false if there
-// is no room for it, or it was retired.
+// number is the number of a row's trust mark, which a new one gets here: 0 for
+// none. ok is false if there is no room for it, or it was retired.
 func (w *snapWriter) number(mark ledger.TrustMark) (n int, ok bool) {
 	if mark.IsZero() {
 		return 0, true
@@ -283,10 +283,14 @@ func (w *snapWriter) number(mark ledger.TrustMark) (n int, ok bool) {
 	return len(w.marks), true
 }
 
-// tabled reports whether a row goes into the table.
+// tabled reports whether a row goes into the table, and keeps room for its
+// trust mark if it does.
 func (w *snapWriter) tabled(r ledger.Row) bool {
+	if !fitsTable(r) {
+		return false
+	}
 	_, ok := w.number(r.Trust)
-	return ok && fitsTable(r)
+	return ok
 }
 
 // rows writes all rows: the old table merged with those that are now done for
@@ -299,7 +303,7 @@ func (w *snapWriter) rows(st *state) error {
 	}
 	var fresh, others []ledger.Row
 	for _, r := range st.sorted() {
-		if isDoneForEver(r) && w.tabled(r) {
+		if w.tabled(r) {
 			fresh = append(fresh, r)
 		} else {
 			others = append(others, r)
