@@ -40,7 +40,7 @@ var (
 	ErrPoisoned = errors.New("a sync of the database failed")
 	// ErrVolatile: the server answers commits before they are on stable
 	// storage.
-	ErrVolatile = errors.New("synchronous_commit is not on for this user or database; turn it on")
+	ErrVolatile = errors.New("the connection string turns synchronous_commit down; leave it out")
 	// ErrUnknownOutcome: whether the transaction was stored is not known. It
 	// comes with one of the others.
 	ErrUnknownOutcome = errors.New("it is not known whether it was stored")

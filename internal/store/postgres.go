@@ -58,3 +58,22 @@ func raiseDurability(ctx context.Context, conn *pgx.Conn) error {
 		where name = 'synchronous_commit' and source <> 'client' and setting in ('off', 'local', 'remote_write')`)
 	return err
 }
+
+// CheckDurable refuses a PostgreSQL that answers a commit before it is on
+// stable storage, here and on its synchronous standbys. Its error matches
+// [ErrVolatile], or is one of [DB.Read].
+func (d *DB) CheckDurable(ctx context.Context) error {
+	if d.kind != Postgres {
+		return nil
+	}
+	const op = "check the database"
+	var mode string
+	err := d.Read(ctx, op, func(ctx context.Context, tx *Tx) error {
+		_, err := tx.One(ctx, "select current_setting('synchronous_commit')", nil, &mode)
+		return err
+	})
+	if err == nil && mode != "on" && mode != "remote_apply" {
+		err = reasoned(op, &Fault{Class: ErrVolatile})
+	}
+	return err
+}
