@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"iter"
-	"math"
 	"time"
 )
 
@@ -16,6 +15,8 @@ const (
 	// growthWindow is the time over which growth is looked at: a week, so that
 	// weekends count.
 	growthWindow = 7 * 24 * time.Hour
+	// fullInMost is the longest time that is told.
+	fullInMost = 100 * 365 * 24 * time.Hour
 	// growthLeast is the least time that it is a mean of: a ledger's first busy
 	// hour is no rate of its years.
 	growthLeast = 24 * time.Hour
@@ -26,9 +27,9 @@ type Ages struct {
 	// Oldest is the earliest [Row.Since]; OldestLeased and OldestStaged are of
 	// those states. Zero for none.
 	Oldest, OldestLeased, OldestStaged time.Time
-	// Recent rows came into their state within the last week, Permanent ones
-	// of them stay for ever.
-	Recent, Permanent int
+	// Permanent rows came into their state within the last week, and stay for
+	// ever.
+	Permanent int
 }
 
 // CountAges goes through rows.
@@ -53,11 +54,8 @@ func (a *Ages) Add(r Row, now time.Time) {
 		a.OldestStaged = earlier(a.OldestStaged, r.Since)
 	case Unclaimed, Done:
 	}
-	if now.Sub(r.Since) <= growthWindow {
-		a.Recent++
-		if _, bounded := r.Lifetime.End(); !bounded {
-			a.Permanent++
-		}
+	if _, bounded := r.Lifetime.End(); !bounded && now.Sub(r.Since) <= growthWindow {
+		a.Permanent++
 	}
 }
 
@@ -85,11 +83,12 @@ func FullIn(rows, capacity int, perDay float64) (left time.Duration, ok bool) {
 	if rows >= capacity {
 		return 0, true
 	}
-	days := float64(capacity-rows) / perDay
-	if perDay <= 0 || math.IsInf(days, 0) || days > 365*100 {
+	const day = 24 * time.Hour
+	days := float64(capacity-rows) / perDay // infinite at a rate of zero
+	if perDay < 0 || days > float64(fullInMost/day) {
 		return 0, false
 	}
-	return time.Duration(days * 24 * float64(time.Hour)), true
+	return time.Duration(days * float64(day)), true
 }
 
 // NearFull reports whether it is time to make room: [NearFullPercent] is

@@ -75,7 +75,8 @@ func (d *RowsDigest) Add(r Row) error {
 	if err != nil {
 		return err
 	}
-	d.write(b)
+	d.begin()
+	d.field(b)
 	d.buf, d.last = b, r.Key
 	d.rows++
 	return nil
@@ -95,11 +96,6 @@ func (d *RowsDigest) begin() {
 		d.hash = sha256.New()
 		d.field([]byte("fencepost.ledger-rows/v1"))
 	}
-}
-
-func (d *RowsDigest) write(field []byte) {
-	d.begin()
-	d.field(field)
 }
 
 func (d *RowsDigest) field(b []byte) {
