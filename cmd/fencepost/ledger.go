@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -45,7 +46,7 @@ func (m Main) ledgerSubcommand(use, short string, do ledgerAction) *cobra.Comman
 			if err != nil {
 				return err
 			}
-			p, err := m.place(c, orElse(at, configured(c)))
+			p, err := m.place(c, cmp.Or(at, configured(c)))
 			if err != nil {
 				return err
 			}
@@ -58,15 +59,9 @@ func (m Main) ledgerSubcommand(use, short string, do ledgerAction) *cobra.Comman
 	return cmd
 }
 
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
-}
-
-// A ledgerStat is what stat says. What a kind of store does not have is null.
-type ledgerStat struct {
+// A statView is what stat says, as --json prints it. What a kind of store does
+// not have is null.
+type statView struct {
 	Store        string     `json:"store"`
 	Leased       int        `json:"leased"`
 	Staged       int        `json:"staged"`
@@ -88,23 +83,23 @@ type ledgerStat struct {
 }
 
 func (m Main) ledgerStat(ctx context.Context, p place, asJSON bool) error {
-	st := ledgerStat{Store: p.kind}
+	st := statView{Store: p.kind}
 	err := p.with(ctx, func(f *fileledger.Ledger, s *sqlledger.Ledger) error {
 		if f != nil {
 			c, err := f.Stat(ctx)
-			st.Leased, st.Staged, st.Done, st.Capacity = c.Leased, c.Staged, c.Done, c.Capacity
-			st.FullShards, st.Shards, st.Bytes, st.Segments, st.LSN = c.Full, c.Shards, &c.Bytes, &c.Segments, c.LSN
 			if err != nil {
 				return err
 			}
+			st.Leased, st.Staged, st.Done, st.Capacity = c.Leased, c.Staged, c.Done, c.Capacity
+			st.FullShards, st.Shards, st.Bytes, st.Segments, st.LSN = c.Full, c.Shards, &c.Bytes, &c.Segments, c.LSN
 			return m.ages(ctx, f, &st)
 		}
 		c, err := s.Stat(ctx)
-		st.Leased, st.Staged, st.Done, st.Capacity = c.Leased, c.Staged, c.Done, c.Capacity
-		st.FullShards, st.Shards, st.LSN = c.Full, c.Parts, c.Fence
 		if err != nil {
 			return err
 		}
+		st.Leased, st.Staged, st.Done, st.Capacity = c.Leased, c.Staged, c.Done, c.Capacity
+		st.FullShards, st.Shards, st.LSN = c.Full, c.Parts, c.Fence
 		return m.ages(ctx, s, &st)
 	})
 	if err != nil {
@@ -117,7 +112,7 @@ func (m Main) ledgerStat(ctx context.Context, p place, asJSON bool) error {
 }
 
 // ages fills in what only all rows say.
-func (m Main) ages(ctx context.Context, l keeper, st *ledgerStat) error {
+func (m Main) ages(ctx context.Context, l keeper, st *statView) error {
 	now := m.Now()
 	a, err := ledger.CountAges(l.Rows(ctx), now)
 	if err != nil {
@@ -142,7 +137,7 @@ func timeOrNull(t time.Time) *time.Time {
 	return &t
 }
 
-func (m Main) printStat(st ledgerStat) error {
+func (m Main) printStat(st statView) error {
 	oldest, full, bytes, segments := "-", "-", "-", "-"
 	if st.Oldest != nil {
 		oldest = st.Oldest.Format(time.DateOnly)

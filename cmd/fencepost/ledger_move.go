@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -182,7 +183,7 @@ says what that means.`,
 			if err != nil {
 				return err
 			}
-			p, err := m.place(c, orElse(to, configured(c)))
+			p, err := m.place(c, cmp.Or(to, configured(c)))
 			if err != nil {
 				return err
 			}
@@ -201,8 +202,12 @@ func (m Main) ledgerRestore(ctx context.Context, dir string, to place, asJSON bo
 		return fmt.Errorf("the copy in %s: %w", dir, err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	if left, err := src.Moved(ctx); err != nil || !left.IsZero() {
-		return errors.Join(err, fmt.Errorf("the ledger in %s: %w: it goes on as ledger %s", dir, ledger.ErrMoved, hex.EncodeToString(left.To[:])))
+	left, err := src.Moved(ctx)
+	if err != nil {
+		return err
+	}
+	if !left.IsZero() {
+		return fmt.Errorf("the ledger in %s: %w: it goes on as ledger %s", dir, ledger.ErrMoved, hex.EncodeToString(left.To[:]))
 	}
 	dst, closeTarget, err := to.receive(ctx)
 	if err != nil {
