@@ -40,11 +40,7 @@ func (a *App) leftBehind(ctx context.Context) error {
 
 // rowsInFiles counts the rows of a ledger in files that has not been moved.
 func (a *App) rowsInFiles(ctx context.Context) (int, error) {
-	held, err := os.ReadDir(Ledger(a.Config.DataDir))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(held) == 0 {
-		return 0, nil
-	}
-	if err != nil {
+	if held, err := holds(Ledger(a.Config.DataDir)); err != nil || !held {
 		return 0, err
 	}
 	c := LedgerConfig(a.Config, a.Now)
@@ -63,11 +59,7 @@ func (a *App) rowsInFiles(ctx context.Context) (int, error) {
 // entriesInFiles counts the deliveries of an inbox in files that are not done.
 func (a *App) entriesInFiles(ctx context.Context) (int, error) {
 	dir := filepath.Join(a.Config.DataDir, "inbox")
-	held, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(held) == 0 {
-		return 0, nil
-	}
-	if err != nil {
+	if held, err := holds(dir); err != nil || !held {
 		return 0, err
 	}
 	in, err := inbox.Open(ctx, durable.OS(dir), a.fileInboxConfig())
@@ -75,4 +67,13 @@ func (a *App) entriesInFiles(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	return in.Stats().Entries, in.Close()
+}
+
+// holds reports whether there is anything in a directory, which may be missing.
+func holds(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(entries) > 0, err
 }

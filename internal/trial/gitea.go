@@ -308,7 +308,7 @@ func (t *giteaTrial) crash(ctx context.Context) ([]string, error) {
 	// The result is whole already; what is awaited is that the third process
 	// finds it and ends the delivery.
 	if _, err := world.Await(ctx, resultWithin, func() (struct{}, bool, error) {
-		open, err := t.leased(ctx)
+		open, err := t.undone(ctx)
 		return struct{}{}, open == 0, err
 	}); err != nil {
 		return lines, err
@@ -319,9 +319,9 @@ func (t *giteaTrial) crash(ctx context.Context) ([]string, error) {
 	return append(lines, more...), err
 }
 
-// leased is how many recorded deliveries have not ended, as the controller's
+// undone is how many recorded deliveries have not ended, as the controller's
 // metrics say.
-func (t *giteaTrial) leased(ctx context.Context) (int, error) {
+func (t *giteaTrial) undone(ctx context.Context) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.OpsURL+"/metrics", http.NoBody)
 	if err != nil {
 		return 0, err

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -66,10 +67,10 @@ func (l *Lane) proven(ctx context.Context, s gate.Subject) (reading, error) {
 	var unproven error
 	var r reading
 	var failed error
-	var both errgroup.Group
-	both.Go(func() error { name, unproven = l.identity(ctx); return nil })
-	both.Go(func() error { r, failed = l.look(ctx, tried, s); return nil })
-	_ = both.Wait() // both return nil
+	var both sync.WaitGroup
+	both.Go(func() { name, unproven = l.identity(ctx) })
+	both.Go(func() { r, failed = l.look(ctx, tried, s) })
+	both.Wait()
 	switch {
 	case unproven != nil:
 		return reading{}, unproven
