@@ -42,8 +42,8 @@ type Assignment struct {
 }
 
 // windowEvery is how long deliveries are worked on before others follow, and
-// windowSize how many there are at a time: so few that all processes meet,
-// and for so short that each one's history is.
+// windowSize how many there are at a time: so few that all processes meet on
+// them, and for so short a time that the history of each stays short.
 const (
 	windowEvery = 120 * time.Millisecond
 	windowSize  = 16
@@ -77,7 +77,7 @@ type worker struct {
 	random *rand.Rand
 	boot   clock.Boot
 	ledger fencepost.Ledger
-	// held are leases that it has or had, kept the things it saw staged.
+	// held are leases that it has or had, with what it saw staged under them.
 	held []holding
 }
 

@@ -25,13 +25,10 @@ import (
 type Contest struct {
 	// Where is passed on to the processes.
 	Where string
-	// Test is the test as which the processes run; empty where they leave it
-	// in TestMain before any.
-	Test string
 	// Processes is how many there are at a time.
 	Processes int
 	// Disturbances is how often somebody interferes: a process is killed, or
-	// stopped and resumed, or the wall clock is stepped, or Disturb is called.
+	// stopped and resumed, or the wall clock is stepped.
 	Disturbances int
 	// Every is the time between two, about.
 	Every time.Duration
@@ -39,25 +36,23 @@ type Contest struct {
 	Speed int
 	// Stop lets processes be stopped, for up to the time it says.
 	Stop time.Duration
-	// Disturb, if it is not nil, is one more way to interfere.
-	Disturb func(testing.TB)
 	// Seed says who is disturbed when, and what all do.
 	Seed uint64
 }
 
 // A Result counts what happened.
 type Result struct {
-	Operations, Kills, Stops, Steps, Disturbed int
+	Operations, Kills, Stops, Steps int
 }
 
 // String is for people.
 func (r Result) String() string {
-	return fmt.Sprintf("%d operations, %d kills, %d stops, %d steps of the clock, %d other disturbances", r.Operations, r.Kills, r.Stops, r.Steps, r.Disturbed)
+	return fmt.Sprintf("%d operations, %d kills, %d stops, %d steps of the clock", r.Operations, r.Kills, r.Stops, r.Steps)
 }
 
 // Add sums up.
 func (r Result) Add(o Result) Result {
-	return Result{r.Operations + o.Operations, r.Kills + o.Kills, r.Stops + o.Stops, r.Steps + o.Steps, r.Disturbed + o.Disturbed}
+	return Result{r.Operations + o.Operations, r.Kills + o.Kills, r.Stops + o.Stops, r.Steps + o.Steps}
 }
 
 // unbounded is how many operations a process does that is to be killed.
@@ -82,7 +77,7 @@ func (c Contest) Run(tb testing.TB) Result {
 			Client: next, Seed: c.Seed, Where: c.Where, Directory: dir, Speed: max(1, c.Speed), Operations: unbounded,
 		}
 		next++
-		return start(tb, c.Test, a)
+		return start(tb, a)
 	}
 	players := make([]*player, c.Processes)
 	for i := range players {
@@ -100,9 +95,6 @@ func (c Contest) Run(tb testing.TB) Result {
 		pause(tb.Context(), c.Every/2+time.Duration(random.Int64N(int64(c.Every))))
 		i := random.IntN(len(players))
 		switch choice := random.IntN(10); {
-		case choice == 0 && c.Disturb != nil, choice < 5 && c.Disturb != nil && c.Stop == 0:
-			c.Disturb(tb)
-			result.Disturbed++
 		case choice < 3:
 			step := strconv.Itoa((random.IntN(3) - 1) * 3600)
 			if err := os.WriteFile(filepath.Join(dir, "step"), []byte(step), 0o600); err != nil {
@@ -128,13 +120,13 @@ func (c Contest) Run(tb testing.TB) Result {
 	return result
 }
 
-func start(tb testing.TB, test string, a Assignment) *player {
+func start(tb testing.TB, a Assignment) *player {
 	tb.Helper()
 	text, err := json.Marshal(a)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &player{cmd: exec.CommandContext(tb.Context(), os.Args[0], "-test.run=^"+test+"$")}
+	p := &player{cmd: exec.CommandContext(tb.Context(), os.Args[0], "-test.run=^$")}
 	p.cmd.Env = append(os.Environ(), env+"="+string(text))
 	p.cmd.Stderr = &p.stderr
 	// The process ends when this one does, however that ends.
