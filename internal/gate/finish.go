@@ -45,8 +45,8 @@ func backoff(base, limit time.Duration, retries int, chance func(n time.Duration
 	return d/2 + chance(d/2+1)
 }
 
-// finish ends a delivery: recorded, then forgotten, then taken out of the
-// queue. A crash in between leaves it in the queue, where a claim is answered
+// finish ends a delivery: recorded, then told to who waits for it, then
+// forgotten, then taken out of the queue. A crash in between leaves it in the queue, where a claim is answered
 // Completed, or it is refused again.
 func (w *work) finish(ctx context.Context, kind Kind, how dropped) {
 	p, t, why := w.pool, w.task, how.why
@@ -64,6 +64,9 @@ func (w *work) finish(ctx context.Context, kind Kind, how dropped) {
 	if err == nil && kind == KindRefused && w.gate != nil {
 		err = w.leave(ctx)
 	}
+	if err == nil {
+		err = w.tell(ctx, why)
+	}
 	if err == nil && !how.staged && !w.key().IsZero() {
 		// With what is staged, it must be remembered whether it was sent.
 		err = p.Notes.Forget(ctx, w.key())
@@ -77,6 +80,18 @@ func (w *work) finish(ctx context.Context, kind Kind, how dropped) {
 	}
 	p.stalls.move(t, stall{}, fencepost.ReasonNone)
 	p.schedule.drop(t)
+}
+
+// tell tells the end to a sender that waits for it. Where no gate is known,
+// nobody can ask.
+func (w *work) tell(ctx context.Context, why fencepost.Reason) error {
+	if w.gate == nil {
+		return nil
+	}
+	if lane, ok := w.gate.Lane.(Awaited); ok {
+		return lane.Ended(ctx, w.deliveryID(), why)
+	}
+	return nil
 }
 
 // leave makes the subject of a delivery that was begun and is now refused

@@ -127,6 +127,17 @@ type Retracter interface {
 	Retract(ctx context.Context, document []byte) error
 }
 
+// An Awaited is a [Lane] whose sender waits for the end of its delivery: the
+// result is fetched, not sent, so an end without one has to be told as well.
+type Awaited interface {
+	// Ended says durably that a delivery has reached its end: why is none
+	// where its result is published or was told of before. It is called before
+	// the delivery leaves the queue, perhaps more than once, and changes
+	// nothing where a result or an end is told of already. Its error means that
+	// it is not known to be told; the delivery stays in the queue until it is.
+	Ended(ctx context.Context, d fencepost.DeliveryID, why fencepost.Reason) error
+}
+
 // A Lane is one provider's side of one gate.
 type Lane interface {
 	Admitter
