@@ -27,6 +27,7 @@ const (
 	BudgetTree          Budget = pack.LimitTree
 	BudgetFile          Budget = pack.LimitBlob
 	BudgetPaths         Budget = "paths"
+	BudgetRepeats       Budget = "repeated_paths"
 	BudgetDepth         Budget = "path_depth"
 	BudgetComponent     Budget = "component_bytes"
 	BudgetPath          Budget = "path_bytes"
@@ -80,6 +81,10 @@ type Budgets struct {
 	// stands in the tree: ten objects can spell a thousand million paths.
 	// Default 200,000.
 	Paths int64
+	// Repeats is the most of those paths that stand in a directory of which
+	// the tree has another with the same content: what a server sends once and
+	// this machine has to make over and over. Default 50,000.
+	Repeats int64
 	// PathDepth is the most components of a path. Default 64.
 	PathDepth int
 	// ComponentBytes is the longest component. Default 255.
@@ -109,6 +114,7 @@ func DefaultBudgets() Budgets {
 		TreeBytes:      16 << 20,
 		FileBytes:      100 << 20,
 		Paths:          200_000,
+		Repeats:        50_000,
 		PathDepth:      64,
 		ComponentBytes: 255,
 		PathBytes:      4096,
@@ -142,6 +148,7 @@ func (b Budgets) orDefaults() (Budgets, error) {
 		fill(&b.TreeBytes, d.TreeBytes, BudgetTree),
 		fill(&b.FileBytes, d.FileBytes, BudgetFile),
 		fill(&b.Paths, d.Paths, BudgetPaths),
+		fill(&b.Repeats, d.Repeats, BudgetRepeats),
 		fill(&b.PathDepth, d.PathDepth, BudgetDepth),
 		fill(&b.ComponentBytes, d.ComponentBytes, BudgetComponent),
 		fill(&b.PathBytes, d.PathBytes, BudgetPath),

@@ -60,7 +60,13 @@ func TestEveryBudgetTripsByItsName(t *testing.T) {
 			return f.tree(file("a", a))
 		}, b(func(b *gitfetch.Budgets) { b.DeltaDepth = 1 })},
 		{gitfetch.BudgetPaths, 2, "other", plain, nil},
-		{gitfetch.BudgetPaths, 200_000, "", bomb, nil},
+		{gitfetch.BudgetPaths, 200_000, "", bomb, b(func(b *gitfetch.Budgets) { b.Repeats = 200_000 })},
+		{gitfetch.BudgetRepeats, 50_000, "", bomb, nil},
+		{gitfetch.BudgetRepeats, 1, "d2/f", func(f *forge) fencepost.ObjectID {
+			// The first and the second of three are within the budget.
+			same := f.tree(file("f", f.blob("x")))
+			return f.tree(dir("d0", same), dir("d1", same), dir("d2", same))
+		}, b(func(b *gitfetch.Budgets) { b.Repeats = 1 })},
 		{gitfetch.BudgetDepth, 1, "dir/name", plain, nil},
 		{gitfetch.BudgetComponent, 4, "other", plain, nil},
 		{gitfetch.BudgetPath, 7, "dir/name", plain, nil},
@@ -72,10 +78,10 @@ func TestEveryBudgetTripsByItsName(t *testing.T) {
 	}
 	tests[10].change = b(func(b *gitfetch.Budgets) { b.Paths = 1 })
 	tests[10].limit = 1
-	tests[12].change = b(func(b *gitfetch.Budgets) { b.PathDepth = 1 })
-	tests[13].change = b(func(b *gitfetch.Budgets) { b.ComponentBytes = 4 })
-	tests[14].change = b(func(b *gitfetch.Budgets) { b.PathBytes = 7 })
-	tests[15].change = b(func(b *gitfetch.Budgets) { b.OutputBytes = 10 })
+	tests[14].change = b(func(b *gitfetch.Budgets) { b.PathDepth = 1 })
+	tests[15].change = b(func(b *gitfetch.Budgets) { b.ComponentBytes = 4 })
+	tests[16].change = b(func(b *gitfetch.Budgets) { b.PathBytes = 7 })
+	tests[17].change = b(func(b *gitfetch.Budgets) { b.OutputBytes = 10 })
 	for i, tt := range tests {
 		t.Run(fmt.Sprintf("%d %s", i, tt.budget), func(t *testing.T) {
 			t.Parallel()

@@ -55,13 +55,16 @@ func bombAttacks() []attack {
 	const git = "CVE-2017-15298"
 	oneFile := func(f *forge) fencepost.ObjectID { return f.tree(file("f", f.blob("x"))) }
 	return []attack{
-		{"ten thousand million paths from twelve objects", git, over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 10, 10, oneFile(f)) }))},
-		{"forty levels of two, a million million paths", git, over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 40, 2, oneFile(f)) }))},
-		{"forty levels of two empty directories", git, over(gitfetch.BudgetPaths), roomy(48<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 40, 2, f.tree()) }, budgets(func(b *gitfetch.Budgets) { b.Paths = 50_000 })))},
-		{"a hundred thousand files from seven objects", git, over(gitfetch.BudgetPaths), roomy(48<<20, rooted(func(f *forge) fencepost.ObjectID {
+		{"ten thousand million paths from twelve objects", git, over(gitfetch.BudgetRepeats), roomy(64<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 10, 10, oneFile(f)) }))},
+		{"forty levels of two, a million million paths", git, over(gitfetch.BudgetRepeats), roomy(64<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 40, 2, oneFile(f)) }))},
+		{"forty levels of two empty directories", git, over(gitfetch.BudgetRepeats), roomy(48<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 40, 2, f.tree()) }))},
+		{"a hundred thousand files from seven objects", git, over(gitfetch.BudgetRepeats), roomy(48<<20, rooted(func(f *forge) fencepost.ObjectID {
 			x := f.blob("x")
 			return stacked(f, 4, 10, entriesOf(f, 10, func(name string) packtest.Entry { return file(name, x) }))
-		}, budgets(func(b *gitfetch.Budgets) { b.Paths = 50_000 })))},
+		}))},
+		{"ten thousand million paths where directories may repeat", git, over(gitfetch.BudgetPaths), roomy(160<<20, rooted(func(f *forge) fencepost.ObjectID {
+			return stacked(f, 10, 10, oneFile(f))
+		}, budgets(func(b *gitfetch.Budgets) { b.Repeats = 1 << 20 })))},
 		{"a tree of a million entries", "memory", over(gitfetch.BudgetTree), rooted(func(f *forge) fencepost.ObjectID {
 			x := f.blob("x")
 			return entriesOf(f, 1_000_000, func(name string) packtest.Entry { return file(name, x) })

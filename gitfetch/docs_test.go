@@ -119,6 +119,7 @@ func budgetWords() map[gitfetch.Budget]string {
 		gitfetch.BudgetTree:          "one directory's object",
 		gitfetch.BudgetFile:          "one file",
 		gitfetch.BudgetPaths:         "files and directories, each as often as it stands in the tree",
+		gitfetch.BudgetRepeats:       "of those, what stands in a directory that the tree has more than once",
 		gitfetch.BudgetDepth:         "components of a path",
 		gitfetch.BudgetComponent:     "one component",
 		gitfetch.BudgetPath:          "one path",

@@ -64,6 +64,8 @@ func newPlanner(t *target, store *pack.Store, have *have) *planner {
 		store: store,
 		have:  have,
 		names: pathrule.NewChecker(t.Policy.Names.rules()),
+
+		entered: make(map[fencepost.ObjectID]struct{}),
 	}
 }
 
@@ -151,6 +153,9 @@ type planner struct {
 	reached []bool // objects that the tree names
 	count   int    // of them
 	paths   int64
+	entered map[fencepost.ObjectID]struct{} // trees of directories walked
+	again   bool                            // the directory being entered is one of those
+	repeats int64                           // paths in such directories
 	stack   []frame
 	buf     []byte // content of the tree being read
 	path    []byte // path of the directory being walked, with its last slash
@@ -356,6 +361,9 @@ func (p *planner) walk(ctx context.Context, all bool) error {
 // enter reads the tree of a directory and judges all its entries at once.
 func (p *planner) enter(dir int32) error {
 	n := &p.plan.nodes[dir]
+	if _, p.again = p.entered[n.id]; !p.again {
+		p.entered[n.id] = struct{}{}
+	}
 	if n.object == noObject {
 		p.buf = p.have.m.tree(n.have, p.buf)
 	} else {
@@ -401,9 +409,14 @@ func (p *planner) judge(c child) error {
 		return &BudgetError{Budget: budget, Limit: limit, Path: clip(p.shown(c.name))}
 	}
 	p.paths++
+	if p.again {
+		p.repeats++
+	}
 	switch {
 	case p.paths > b.Paths:
 		return over(BudgetPaths, b.Paths)
+	case p.repeats > b.Repeats:
+		return over(BudgetRepeats, b.Repeats)
 	case len(p.stack)+1 > b.PathDepth:
 		return over(BudgetDepth, int64(b.PathDepth))
 	case len(c.name) > b.ComponentBytes:

@@ -106,7 +106,7 @@ func budgets(f config.Fetch) gitfetch.Budgets {
 	return gitfetch.Budgets{
 		Connect: f.Connect, Idle: f.Idle, Total: f.Total, Redirects: f.Redirects,
 		WireBytes: int64(f.Wire), InflatedBytes: int64(f.Inflated), Objects: int64(f.Objects),
-		DeltaDepth: int64(f.DeltaChain), FileBytes: int64(f.File), Paths: int64(f.Entries),
+		DeltaDepth: int64(f.DeltaChain), FileBytes: int64(f.File), Paths: int64(f.Entries), Repeats: f.Repeats,
 		MetadataBytes: int64(f.Metadata), MetadataLines: int64(f.MetadataLines),
 		CommitBytes: int64(f.Commit), TreeBytes: int64(f.Tree), Links: f.Links,
 		PathDepth: f.Depth, ComponentBytes: int(f.Component), PathBytes: int(f.Path), OutputBytes: int64(f.Output),

@@ -183,6 +183,9 @@ type Fetch struct {
 	// Entries is the most paths of the tree, directories included, each
 	// counted as often as it stands there.
 	Entries int64 `yaml:"entries" default:"200000" min:"1" max:"50000000"`
+	// Repeats is the most of those entries that stand in a directory of which
+	// the tree has another with the same content.
+	Repeats int64 `yaml:"repeats" default:"50000" min:"1" max:"50000000"`
 	// Depth is the most parts of a path.
 	Depth int `yaml:"depth" default:"64" min:"1" max:"512"`
 	// Component is the longest part of a path.
