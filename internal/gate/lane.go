@@ -20,6 +20,32 @@ type Subject struct {
 	Head fencepost.CommitID
 	// BaseRef is the full name of the branch to merge into.
 	BaseRef string
+	// Job is the job that asked; zero where requests are told of by webhooks.
+	Job Job
+}
+
+// A Job is a job that asks for the result of a request, as its own signed token
+// names it. Whether the provider says the same of it, [Refresher.Refresh] finds
+// out. It is comparable; the zero Job is none.
+type Job struct {
+	// ID and Pipeline are the provider's ids, 1 or more.
+	ID       int64 `json:"id,string"`
+	Pipeline int64 `json:"pipeline,string"`
+	// Source says where the job's definition comes from; PolicyURL and
+	// PolicyCommit name the policy that brought it, as the provider wrote them.
+	// They are at most [MaxJobText] bytes each, and empty where the token lacks
+	// them.
+	Source       string `json:"source,omitzero"`
+	PolicyURL    string `json:"policy_url,omitzero"`
+	PolicyCommit string `json:"policy_commit,omitzero"`
+}
+
+// MaxJobText bounds each text of a [Job], in bytes.
+const MaxJobText = 2 << 10
+
+// Valid reports whether j is a job.
+func (j Job) Valid() bool {
+	return j.ID >= 1 && j.Pipeline >= 1 && max(len(j.Source), len(j.PolicyURL), len(j.PolicyCommit)) <= MaxJobText
 }
 
 // A Commit is a commit and its tree.

@@ -10,6 +10,8 @@
 //
 // A file is one line "fencepost.notebook/v1 ", the SHA-256 of what follows in
 // 64 hexadecimal digits and a newline; then one JSON object of entries by key.
+// One that holds a note with a job is of version 2, and the line says so; all
+// others are of version 1, as they were before there were jobs.
 // It is replaced whole, by a synced rename, so that a crash leaves the old one
 // or the new one. A file that does not verify is damage: whatever needs it
 // fails with [fencepost.ReasonCorrupt], and the other files go on.

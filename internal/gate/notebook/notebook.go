@@ -50,6 +50,16 @@ type note struct {
 	Number int64  `json:"number,omitzero"`
 	Head   string `json:"head,omitempty"`
 	Base   string `json:"base,omitempty"`
+	// Job is what asked for it; only version 2 has it.
+	Job gate.Job `json:"job,omitzero"`
+}
+
+// version is the first one of the format that can hold n.
+func (n note) version() int {
+	if n.Job != (gate.Job{}) {
+		return 2
+	}
+	return 1
 }
 
 // A head is what is remembered of one gate and head.
@@ -63,6 +73,9 @@ type head struct {
 	// Looked is when it was last changed, for making room.
 	Looked time.Time `json:"looked"`
 }
+
+// version is the first one of the format that can hold h.
+func (head) version() int { return 1 }
 
 // maxRequests bounds the requests that are remembered for one head.
 const maxRequests = 16
@@ -174,7 +187,7 @@ func (n note) public() (gate.Note, error) {
 	if err != nil {
 		return gate.Note{}, corrupt("notes", "a head")
 	}
-	result.Entered = gate.Subject{Number: n.Number, Head: head, BaseRef: n.Base}
+	result.Entered = gate.Subject{Number: n.Number, Head: head, BaseRef: n.Base, Job: n.Job}
 	return result, nil
 }
 
@@ -184,6 +197,7 @@ func private(n gate.Note) note {
 	}
 	if n.Entered != (gate.Subject{}) {
 		result.Number, result.Head, result.Base = n.Entered.Number, n.Entered.Head.String(), n.Entered.BaseRef
+		result.Job = n.Entered.Job
 	}
 	return result
 }

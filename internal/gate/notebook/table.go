@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 
@@ -15,13 +16,18 @@ import (
 )
 
 const (
-	magic = "fencepost.notebook/v1 "
+	magic = "fencepost.notebook/v"
+	// newest is the latest version of the format.
+	newest = 2
 	// maxFile bounds a file that is read, in bytes.
 	maxFile = 4 << 20
 )
 
+// An entry says which version of the format it needs.
+type entry interface{ version() int }
+
 // A table is the files of one kind.
-type table[T any] struct {
+type table[T entry] struct {
 	fsys  durable.FS
 	dir   string
 	limit int
@@ -55,21 +61,33 @@ func (t table[T]) write(file int, entries map[string]T) error {
 }
 
 // format and parse are each other's inverse.
-func format[T any](entries map[string]T) ([]byte, error) {
+func format[T entry](entries map[string]T) ([]byte, error) {
 	body, err := json.Marshal(entries, json.Deterministic(true))
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	sum := sha256.Sum256(body)
-	out := append([]byte(magic), hex.EncodeToString(sum[:])...)
-	return append(append(out, '\n'), body...), nil
+	return append(fmt.Appendf(nil, "%s%d %x\n", magic, versionOf(entries), sha256.Sum256(body)), body...), nil
 }
 
-func parse[T any](data []byte) (map[string]T, error) {
+// versionOf is the first version of the format that can hold the entries.
+func versionOf[T entry](entries map[string]T) int {
+	version := 1
+	for _, e := range entries {
+		version = max(version, e.version())
+	}
+	return version
+}
+
+func parse[T entry](data []byte) (map[string]T, error) {
 	line, body, ok := bytes.Cut(data, []byte("\n"))
-	digits, isOurs := bytes.CutPrefix(line, []byte(magic))
-	if !ok || !isOurs {
+	rest, isOurs := bytes.CutPrefix(line, []byte(magic))
+	number, digits, isWhole := bytes.Cut(rest, []byte(" "))
+	if !ok || !isOurs || !isWhole {
 		return nil, errors.New("it does not begin as a notebook's file")
+	}
+	version, err := strconv.ParseUint(string(number), 10, 16)
+	if err != nil || version > newest {
+		return nil, errors.New("it is of a later version of its format")
 	}
 	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != string(digits) {
 		return nil, errors.New("its checksum is wrong")
@@ -80,6 +98,9 @@ func parse[T any](data []byte) (map[string]T, error) {
 	}
 	if entries == nil {
 		return nil, errors.New("it holds no entries")
+	}
+	if versionOf(entries) != int(version) {
+		return nil, errors.New("it is not of the version that it says")
 	}
 	return entries, nil
 }

@@ -45,6 +45,7 @@ func Run(t *testing.T, fresh func(t *testing.T, bounds Bounds) Harness) {
 		do     func(t *testing.T, h Harness)
 	}{
 		{"a note is kept until it is forgotten", Bounds{}, noteKept},
+		{"the job that asked is kept with its request", Bounds{}, jobKept},
 		{"a note that finds no room is refused", Bounds{Notes: 2}, noteRefused},
 		{"the newest standing stands", Bounds{}, newestStands},
 		{"known is what was entered", Bounds{}, known},
@@ -125,6 +126,24 @@ func noteKept(t *testing.T, h Harness) {
 	}
 	if got := look(t, b, key(1, 1)); got.Starts != 1 {
 		t.Errorf("the neighbour is %+v", got)
+	}
+}
+
+func jobKept(t *testing.T, h Harness) {
+	b := h.Open(t)
+	s := subject(7, "11")
+	s.Job = gate.Job{
+		ID: 1<<62 + 1, Pipeline: 574, Source: "pipeline_execution_policy",
+		PolicyURL: "https://gitlab.example.com/a/b/-/blob/c0ffee/policy.yml", PolicyCommit: "c0ffee",
+	}
+	for _, want := range []gate.Note{{Starts: 1, Entered: s}, {Starts: 1, Entered: subject(7, "11")}, {Starts: 1, Entered: s}} {
+		got := must[gate.Note](t)(b.Change(t.Context(), key(1), func(n *gate.Note) { *n = want }))
+		if got != want {
+			t.Errorf("changed to %+v, want %+v", got, want)
+		}
+		if got := look(t, h.Open(t), key(1)); got != want {
+			t.Errorf("opened again: %+v, want %+v", got, want)
+		}
 	}
 }
 

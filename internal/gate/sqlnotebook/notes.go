@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/store"
@@ -13,15 +15,15 @@ import (
 // noteRow is a note as its row has it. Version 0: there is none.
 type noteRow struct {
 	version, starts, failures, sent, number int64
-	reason, written, head, base             string
+	reason, written, head, base, job        string
 }
 
-const readNote = `select version, starts, failures, sent_ns, entered_number, reason, written, entered_head, entered_base
+const readNote = `select version, starts, failures, sent_ns, entered_number, reason, written, entered_head, entered_base, entered_job
 	from gate_notes where key = ?`
 
 func (r *noteRow) read(ctx context.Context, tx *store.Tx, key string) error {
 	_, err := tx.One(ctx, readNote, []any{key},
-		&r.version, &r.starts, &r.failures, &r.sent, &r.number, &r.reason, &r.written, &r.head, &r.base)
+		&r.version, &r.starts, &r.failures, &r.sent, &r.number, &r.reason, &r.written, &r.head, &r.base, &r.job)
 	return err
 }
 
@@ -37,17 +39,37 @@ func (r noteRow) note() (gate.Note, error) {
 		return gate.Note{}, corrupt("a note's head")
 	}
 	n.Entered = gate.Subject{Number: r.number, Head: head, BaseRef: r.base}
+	if n.Entered.Job, err = jobIn(r.job); err != nil {
+		return gate.Note{}, corrupt("a note's job")
+	}
 	return n, nil
 }
 
-func rowOf(n gate.Note) noteRow {
-	r := noteRow{
+// jobIn and textOf are each other's inverse: JSON, and "" for no job.
+func jobIn(text string) (j gate.Job, err error) {
+	if text != "" {
+		err = json.Unmarshal([]byte(text), &j, json.RejectUnknownMembers(true))
+	}
+	return j, err
+}
+
+func textOf(j gate.Job) (string, error) {
+	if j == (gate.Job{}) {
+		return "", nil
+	}
+	text, err := json.Marshal(j)
+	return string(text), err
+}
+
+func rowOf(n gate.Note) (r noteRow, err error) {
+	r = noteRow{
 		starts: int64(n.Starts), failures: int64(n.Failures), sent: nanos(n.Sent), reason: string(n.Reason), written: n.Written,
 	}
 	if n.Entered != (gate.Subject{}) {
 		r.number, r.head, r.base = n.Entered.Number, n.Entered.Head.String(), n.Entered.BaseRef
+		r.job, err = textOf(n.Entered.Job)
 	}
-	return r
+	return r, err
 }
 
 // nanos is how a time is stored: Unix nanoseconds, and 0 for the zero time.
@@ -79,7 +101,10 @@ func (n *Notebook) Change(ctx context.Context, d fencepost.DeliveryKey, change f
 			return err
 		}
 		change(&result)
-		is := rowOf(result)
+		is, err := rowOf(result)
+		if err != nil {
+			return err
+		}
 		is.version = was.version
 		if is == was {
 			return nil
@@ -105,17 +130,17 @@ func (n *Notebook) insertNote(ctx context.Context, tx *store.Tx, d fencepost.Del
 		return &fencepost.Error{Op: "notebook.change", Reason: fencepost.ReasonFull, Err: errors.New("too many notes of undone deliveries")}
 	}
 	made, err := tx.Exec(ctx, `insert into gate_notes
-			(key, bucket, version, starts, failures, sent_ns, entered_number, reason, written, entered_head, entered_base)
-			values (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?) on conflict (key) do nothing`,
-		d.Hex(), bucket, r.starts, r.failures, r.sent, r.number, r.reason, r.written, r.head, r.base)
+			(key, bucket, version, starts, failures, sent_ns, entered_number, reason, written, entered_head, entered_base, entered_job)
+			values (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict (key) do nothing`,
+		d.Hex(), bucket, r.starts, r.failures, r.sent, r.number, r.reason, r.written, r.head, r.base, r.job)
 	return once(made, err)
 }
 
 // replace stores r in place of the row of its version.
 func (r noteRow) replace(ctx context.Context, tx *store.Tx, key string) error {
 	changed, err := tx.Exec(ctx, `update gate_notes set version = version + 1, starts = ?, failures = ?, sent_ns = ?, entered_number = ?,
-			reason = ?, written = ?, entered_head = ?, entered_base = ? where key = ? and version = ?`,
-		r.starts, r.failures, r.sent, r.number, r.reason, r.written, r.head, r.base, key, r.version)
+			reason = ?, written = ?, entered_head = ?, entered_base = ?, entered_job = ? where key = ? and version = ?`,
+		r.starts, r.failures, r.sent, r.number, r.reason, r.written, r.head, r.base, r.job, key, r.version)
 	return once(changed, err)
 }
 

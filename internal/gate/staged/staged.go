@@ -39,16 +39,18 @@ type Fields struct {
 	Number     int64  `json:"number"`
 	BaseRef    string `json:"base_ref"`
 	HeadSHA    string `json:"head_sha"`
-	Check      string `json:"check"`
-	Conclusion string `json:"conclusion"`
-	Reason     string `json:"reason"`
-	Title      string `json:"title"`
-	Summary    string `json:"summary"`
-	Artifact   string `json:"artifact"`
-	Revision   string `json:"gate_revision"`
-	Received   string `json:"received_at"`
-	Started    string `json:"started_at"`
-	Completed  string `json:"completed_at"`
+	// Job is left out where no job asked.
+	Job        gate.Job `json:"job,omitzero"`
+	Check      string   `json:"check"`
+	Conclusion string   `json:"conclusion"`
+	Reason     string   `json:"reason"`
+	Title      string   `json:"title"`
+	Summary    string   `json:"summary"`
+	Artifact   string   `json:"artifact"`
+	Revision   string   `json:"gate_revision"`
+	Received   string   `json:"received_at"`
+	Started    string   `json:"started_at"`
+	Completed  string   `json:"completed_at"`
 	// Shown is the text that people see: Summary and where it comes from.
 	Shown string `json:"shown"`
 }
@@ -67,7 +69,7 @@ type Repository struct {
 func Of(v gate.Verdict, check string) Fields {
 	f := Fields{
 		Gate: string(v.Gate), Delivery: string(v.Delivery), Evaluation: v.Evaluation.String(),
-		Number: v.Subject.Number, BaseRef: v.Subject.BaseRef, HeadSHA: v.Subject.Head.String(), Check: check,
+		Number: v.Subject.Number, BaseRef: v.Subject.BaseRef, HeadSHA: v.Subject.Head.String(), Job: v.Subject.Job, Check: check,
 		Conclusion: v.Conclusion.String(), Reason: string(v.Reason), Title: v.Title, Summary: v.Summary,
 		Artifact: v.Artifact, Received: Stamp(v.Received), Started: Stamp(v.Started), Completed: Stamp(v.Completed),
 		Shown: shown(v),
@@ -151,6 +153,8 @@ func (f Fields) Validate() error {
 	switch _, errEvaluation := fencepost.ParseEvaluationID(f.Evaluation); {
 	case f.Gate == "", f.Check == "", f.Number < 1, f.Number > maxNumber, f.BaseRef == "":
 		return Malformed("a needed field is empty")
+	case f.Job != (gate.Job{}) && !f.Job.Valid():
+		return Malformed("job")
 	case errEvaluation != nil:
 		return Malformed("evaluation")
 	case !pass && f.Conclusion != gate.Fail.String():
@@ -188,7 +192,7 @@ func (f Fields) Verdict() (gate.Verdict, error) {
 	}
 	v := gate.Verdict{
 		Gate: gate.Name(f.Gate), Delivery: fencepost.DeliveryID(f.Delivery), Evaluation: evaluation,
-		Subject: gate.Subject{Number: f.Number, Head: head, BaseRef: f.BaseRef}, Conclusion: gate.Fail,
+		Subject: gate.Subject{Number: f.Number, Head: head, BaseRef: f.BaseRef, Job: f.Job}, Conclusion: gate.Fail,
 		Reason: fencepost.Reason(f.Reason), Title: f.Title, Summary: f.Summary, Artifact: f.Artifact, Revision: revision,
 	}
 	if f.Passes() {
