@@ -4,9 +4,7 @@ package fileledger
 
 import (
 	"context"
-	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -34,37 +32,18 @@ func openForContest(ctx context.Context, a contest.Assignment, now func() time.T
 
 // TestProcessesInContest: what eight processes are answered is linearizable,
 // though they are killed, stopped for longer than a lease lasts, and their
-// wall clock jumps. FENCEPOST_CONTEST is how many operations the record run
-// wants; each ledger is fought over for a while.
+// wall clock jumps.
 func TestProcessesInContest(t *testing.T) {
 	t.Parallel()
-	goal, disturbances := 200, 12
-	record := false
-	if text := os.Getenv("FENCEPOST_CONTEST"); text != "" {
-		var err error
-		if goal, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("FENCEPOST_CONTEST: %v", err)
-		}
-		record, disturbances = true, 100
-	}
-	var sum contest.Result
-	ledgers := 0
-	for ; sum.Operations < goal || record && ledgers < 10; ledgers++ {
-		dir := filepath.Join(t.TempDir(), "ledger")
-		sum = sum.Add(contest.Contest{
-			Where: dir, Processes: 8, Disturbances: disturbances, Every: 150 * time.Millisecond,
-			// A lease of five seconds has passed after a quarter of one.
-			Speed: 20, Stop: 700 * time.Millisecond, Seed: uint64(ledgers),
-		}.Run(t))
-		report, err := Verify(t.Context(), Config{Dir: dir})
+	contest.Series(t, func(int) contest.Contest {
+		// A lease of five seconds has passed after a quarter of one.
+		return contest.Contest{Where: filepath.Join(t.TempDir(), "ledger"), Speed: 20, Stop: 700 * time.Millisecond}
+	}, func(c contest.Contest) {
+		report, err := Verify(t.Context(), Config{Dir: c.Where})
 		if err != nil || report.Err() != nil {
 			t.Fatalf("verify: %v, %v", err, report.Err())
 		}
-		if t.Failed() {
-			t.Fatalf("ledger %d", ledgers)
-		}
-	}
-	t.Logf("%d ledgers of 8 processes: %v", ledgers, sum)
+	})
 }
 
 // asProcess runs as a process of a contest, if this is one.

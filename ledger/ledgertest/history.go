@@ -1,9 +1,11 @@
 package ledgertest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,7 +73,21 @@ func (h *History) Check(tb testing.TB, timePasses bool) {
 		tb.Errorf("history of %d operations: not decided within a minute", len(ops))
 	default:
 		tb.Errorf("history of %d operations is not linearizable", len(ops))
-		for _, op := range ops {
+		tellUnordered(tb, ops, timePasses)
+	}
+}
+
+// tellUnordered logs what was asked and answered of each delivery whose own
+// history has no order, the earliest call first.
+func tellUnordered(tb testing.TB, ops []porcupine.Operation, timePasses bool) {
+	tb.Helper()
+	for _, one := range partition(ops) {
+		if porcupine.CheckOperationsTimeout(model(timePasses).ToModel(), one, time.Minute) == porcupine.Ok {
+			continue
+		}
+		slices.SortFunc(one, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+		tb.Logf("of delivery %s there is no order of these:", one[0].Input.(input).key)
+		for _, op := range one {
 			tb.Logf("client %d [%d, %d] %s", op.ClientId, op.Call, op.Return, describe(op.Input, op.Output))
 		}
 	}
@@ -180,8 +196,9 @@ func (r recorder) Complete(ctx context.Context, d fencepost.AcceptedDelivery, s 
 func describe(in, out any) string {
 	i, o := in.(input), out.(output)
 	op := [...]string{opClaim: "claim", opRenew: "renew", opStage: "stage", opComplete: "complete"}[i.op]
+	asked := fmt.Sprintf("%s %s under %v, evaluation %.4x, value %.4x", op, i.key, i.fence, i.evaluation[:], i.value[:])
 	if o.unknown {
-		return fmt.Sprintf("%s %s under %v → unknown", op, i.key, i.fence)
+		return asked + " → unknown"
 	}
-	return fmt.Sprintf("%s %s under %v → %s %v", op, i.key, i.fence, o.answer, o.fence)
+	return fmt.Sprintf("%s → %s %v, evaluation %.4x, value %.4x", asked, o.answer, o.fence, o.evaluation[:], o.value[:])
 }

@@ -28,6 +28,9 @@ const stoppedChild = "FENCEPOST_SQLLEDGER_STOPPED"
 var postgres = pgtest.Server{Fast: true}
 
 func TestMain(m *testing.M) {
+	if is, code := asProcess(); is {
+		os.Exit(code)
+	}
 	if url := os.Getenv(stoppedChild); url != "" {
 		os.Exit(workLate(url))
 	}

@@ -28,7 +28,7 @@ type Contest struct {
 	// Processes is how many there are at a time.
 	Processes int
 	// Disturbances is how often somebody interferes: a process is killed, or
-	// stopped and resumed, or the wall clock is stepped.
+	// stopped and resumed, or the wall clock is stepped, or Disturb is called.
 	Disturbances int
 	// Every is the time between two, about.
 	Every time.Duration
@@ -36,23 +36,64 @@ type Contest struct {
 	Speed int
 	// Stop lets processes be stopped, for up to the time it says.
 	Stop time.Duration
+	// Disturb, if it is not nil, is one more way to interfere.
+	Disturb func(testing.TB)
 	// Seed says who is disturbed when, and what all do.
 	Seed uint64
 }
 
 // A Result counts what happened.
 type Result struct {
-	Operations, Kills, Stops, Steps int
+	Operations, Kills, Stops, Steps, Others int
 }
 
 // String is for people.
 func (r Result) String() string {
-	return fmt.Sprintf("%d operations, %d kills, %d stops, %d steps of the clock", r.Operations, r.Kills, r.Stops, r.Steps)
+	return fmt.Sprintf("%d operations, %d kills, %d stops, %d steps of the clock, %d other disturbances", r.Operations, r.Kills, r.Stops, r.Steps, r.Others)
 }
 
 // Add sums up.
 func (r Result) Add(o Result) Result {
-	return Result{r.Operations + o.Operations, r.Kills + o.Kills, r.Stops + o.Stops, r.Steps + o.Steps}
+	return Result{r.Operations + o.Operations, r.Kills + o.Kills, r.Stops + o.Stops, r.Steps + o.Steps, r.Others + o.Others}
+}
+
+// Variable asks for a record run: it holds how many operations it has at
+// least, in recordLedgers ledgers at least.
+const Variable = "FENCEPOST_CONTEST"
+
+const (
+	shortOperations, recordLedgers        = 100, 10
+	shortDisturbances, recordDisturbances = 8, 100
+)
+
+// Series holds contests of eight processes, each over a ledger of its own: one,
+// or as many as [Variable] asks for. fresh says where the ledger of contest n
+// is and what else is particular to it; after, if it is not nil, looks at what
+// was left.
+func Series(tb testing.TB, fresh func(n int) Contest, after func(Contest)) {
+	tb.Helper()
+	goal, ledgers, disturbances := shortOperations, 1, shortDisturbances
+	if text := os.Getenv(Variable); text != "" {
+		var err error
+		if goal, err = strconv.Atoi(text); err != nil {
+			tb.Fatalf("%s: %v", Variable, err)
+		}
+		ledgers, disturbances = recordLedgers, recordDisturbances
+	}
+	var sum Result
+	n := 0
+	for ; sum.Operations < goal || n < ledgers; n++ {
+		c := fresh(n)
+		c.Processes, c.Disturbances, c.Every, c.Seed = 8, disturbances, 150*time.Millisecond, uint64(n)
+		sum = sum.Add(c.Run(tb))
+		if after != nil {
+			after(c)
+		}
+		if tb.Failed() {
+			tb.Fatalf("ledger %d", n)
+		}
+	}
+	tb.Logf("%d ledgers of 8 processes: %v", n, sum)
 }
 
 // unbounded is how many operations a process does that is to be killed.
@@ -95,6 +136,9 @@ func (c Contest) Run(tb testing.TB) Result {
 		pause(tb.Context(), c.Every/2+time.Duration(random.Int64N(int64(c.Every))))
 		i := random.IntN(len(players))
 		switch choice := random.IntN(10); {
+		case choice == 0 && c.Disturb != nil:
+			c.Disturb(tb)
+			result.Others++
 		case choice < 3:
 			step := strconv.Itoa((random.IntN(3) - 1) * 3600)
 			if err := os.WriteFile(filepath.Join(dir, "step"), []byte(step), 0o600); err != nil {
