@@ -18,6 +18,17 @@ const (
 	CauseNoLiveAnchor
 	// CauseMismatch: no live anchor made the signature over these bytes.
 	CauseMismatch
+	// CauseUnknownKey: the token names a key that is no live anchor's.
+	CauseUnknownKey
+	// CauseClaims: the signed token lacks a claim that is needed, or has it in
+	// another form.
+	CauseClaims
+	// CauseIssuer: the signed token is of another issuer.
+	CauseIssuer
+	// CauseAudience: the signed token is for somebody else, or names us twice.
+	CauseAudience
+	// CauseTokenTime: the signed token has expired, or is not valid yet.
+	CauseTokenTime
 )
 
 // String returns the cause in words that say nothing of the request.
@@ -33,6 +44,16 @@ func (c Cause) String() string {
 		return "no live anchor"
 	case CauseMismatch:
 		return "signature of no live anchor"
+	case CauseUnknownKey:
+		return "token of a key that is no live anchor's"
+	case CauseClaims:
+		return "token lacks a claim or has it in another form"
+	case CauseIssuer:
+		return "token of another issuer"
+	case CauseAudience:
+		return "token for another audience"
+	case CauseTokenTime:
+		return "token expired or not valid yet"
 	}
 	return "none"
 }
@@ -42,9 +63,10 @@ func (c Cause) String() string {
 type Refusal struct {
 	// Cause is what was the matter.
 	Cause Cause
-	// MACs is how many MACs over the body were computed. It depends on the
-	// scheme's Work and the size of its keyring alone.
-	MACs int
+	// MACs is how many MACs over the body were computed, and Verifications how
+	// many signatures were verified; a scheme does one of them. It depends on
+	// the scheme's Work and the size of its keyring alone.
+	MACs, Verifications int
 }
 
 // Error returns the same text for every cause.

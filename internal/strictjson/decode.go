@@ -13,6 +13,10 @@ import (
 // maxFields bounds the fields of one struct, which one word keeps count of.
 const maxFields = 64
 
+// Raw is the text of one value of any type, null too, which has been checked
+// like everything else. It shares no memory with what was decoded.
+type Raw []byte
+
 // Decode reads data as [Check] does and takes the fields of *v, which must be
 // a pointer to a struct. Its error is an *[Error]; on any error *v is
 // unchanged. It panics on a type that can't be decoded into, which is an
@@ -106,6 +110,7 @@ const (
 	intoPointer
 	intoSlice
 	intoText
+	intoRaw
 )
 
 // compile makes the plan of t. Outer are the structs around it.
@@ -113,6 +118,10 @@ func compile(t reflect.Type, outer []reflect.Type) (*plan, error) {
 	p := &plan{typ: t}
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		p.kind = intoText
+		return p, nil
+	}
+	if t == reflect.TypeFor[Raw]() {
+		p.kind = intoRaw
 		return p, nil
 	}
 	var err error
@@ -177,7 +186,7 @@ func (s *scanner) into(i, depth int, to target) int {
 	c, p, v := s.peek(i), to.plan, to.v
 	switch p.kind {
 	case intoPointer:
-		if c == 'n' {
+		if c == 'n' && p.elem.kind != intoRaw {
 			return s.literal(i, "null")
 		}
 		v.Set(reflect.New(p.elem.typ))
@@ -191,6 +200,13 @@ func (s *scanner) into(i, depth int, to target) int {
 			v.Set(reflect.MakeSlice(p.typ, 0, 0))
 			return s.array(i, depth+1, to)
 		}
+	case intoRaw:
+		s.values-- // which skip counts again
+		next := s.skip(i, depth)
+		if next != failed {
+			v.SetBytes(bytes.Clone(s.data[i:next]))
+		}
+		return next
 	case intoString, intoText:
 		if c == '"' {
 			return s.intoString(i, p, v)

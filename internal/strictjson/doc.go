@@ -8,10 +8,10 @@
 //   - Every field has a key, json:"key". Keys match exactly, letter case
 //     included; no key is guessed.
 //   - A field must be there, unless it is a pointer or tagged
-//     strict:"optional". A pointer is nil for null, too; null suits nothing
-//     else.
-//   - Types are string, bool, integers, structs, pointers, slices and what
-//     implements [encoding.TextUnmarshaler]. A number goes into an integer
+//     strict:"optional". A pointer is nil for null, too, unless it is one to
+//     a [Raw]; null suits nothing else but that.
+//   - Types are string, bool, integers, structs, pointers, slices, [Raw] and
+//     what implements [encoding.TextUnmarshaler]. A number goes into an integer
 //     digit by digit, never through a float: 1.0 and 1e3 are no integers.
 //   - Keys that no field has are passed over, having been checked;
 //     [DecodeClosed] refuses them.
