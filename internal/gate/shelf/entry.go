@@ -22,8 +22,8 @@ type Entry struct {
 // Ended reports whether the delivery ended without a result.
 func (e Entry) Ended() bool { return e.Document == nil }
 
-// size is what an entry counts for.
-func (e Entry) size() int64 { return int64(headerSize + len(e.Document) + len(e.Reason)) }
+// Size is what an entry counts for, in bytes.
+func (e Entry) Size() int64 { return int64(headerSize + len(e.Document) + len(e.Reason)) }
 
 // Limits bound a shelf. A zero field has its default.
 type Limits struct {
@@ -58,7 +58,8 @@ const Awaited = day
 const day = 24 * time.Hour
 
 // Check reports what can't be put on a shelf: its error is the caller's
-// mistake and matches [fencepost.ErrZeroValue] or [fencepost.ErrTooLarge].
+// mistake and matches [fencepost.ErrMalformed], [fencepost.ErrZeroValue] or
+// [fencepost.ErrTooLarge].
 func Check(d fencepost.DeliveryID, document []byte) error {
 	if _, err := fencepost.ParseDeliveryID(string(d)); err != nil {
 		return err
@@ -68,6 +69,18 @@ func Check(d fencepost.DeliveryID, document []byte) error {
 		return fmt.Errorf("an empty result: %w", fencepost.ErrZeroValue)
 	case n > fencepost.MaxPublicationBytes:
 		return fmt.Errorf("a result of %d bytes, at most %d: %w", n, fencepost.MaxPublicationBytes, fencepost.ErrTooLarge)
+	}
+	return nil
+}
+
+// CheckEnd reports what can't be put on a shelf as an end; its errors are those
+// of [Check], or match [fencepost.ErrMalformed].
+func CheckEnd(d fencepost.DeliveryID, why fencepost.Reason) error {
+	if _, err := fencepost.ParseDeliveryID(string(d)); err != nil {
+		return err
+	}
+	if len(why) > maxReason {
+		return fmt.Errorf("a reason of %d bytes, at most %d: %w", len(why), maxReason, fencepost.ErrTooLarge)
 	}
 	return nil
 }

@@ -109,10 +109,7 @@ func (s *Shelf) put(d fencepost.DeliveryID, document []byte) error {
 // nothing where a result or an end is told of. An error with
 // [fencepost.ReasonFull] means that there is no room.
 func (s *Shelf) End(ctx context.Context, d fencepost.DeliveryID, why fencepost.Reason) error {
-	_, err := fencepost.ParseDeliveryID(string(d))
-	if err == nil && len(why) > maxReason {
-		err = fmt.Errorf("a reason of %d bytes: %w", len(why), fencepost.ErrTooLarge)
-	}
+	err := CheckEnd(d, why)
 	if err == nil {
 		err = s.locked(ctx, func() error { return s.end(d, why) })
 	}
@@ -213,9 +210,9 @@ func (s *Shelf) write(d fencepost.DeliveryID, old held, e Entry) error {
 	if err != nil {
 		return err
 	}
-	dir, more := old.dir, usage{count: 0, bytes: e.size() - old.size}
+	dir, more := old.dir, usage{count: 0, bytes: e.Size() - old.size}
 	if dir == "" {
-		dir, more = s.now().UTC().Format(dayLayout), usage{count: 1, bytes: e.size()}
+		dir, more = s.now().UTC().Format(dayLayout), usage{count: 1, bytes: e.Size()}
 	}
 	if u, err = s.makeRoom(u, more, dir); err != nil {
 		return err
