@@ -198,10 +198,8 @@ func (s *Shelf) find(d fencepost.DeliveryID) (held, error) {
 }
 
 // settle makes durable what is there: the process that wrote it may have ended
-// before it was.
-func (s *Shelf) settle(h held) error {
-	return errors.Join(s.fsys.SyncDir(h.dir), s.fsys.SyncDir("."))
-}
+// before its name was.
+func (s *Shelf) settle(h held) error { return s.fsys.SyncDir(h.dir) }
 
 // write writes an entry, in place of what is held of the delivery. The caller
 // holds the lock.
@@ -220,17 +218,17 @@ func (s *Shelf) write(d fencepost.DeliveryID, old held, e Entry) error {
 	if err := durable.MkdirAll(s.fsys, dir); err != nil {
 		return err
 	}
+	// The day may be of another process, which ended before its name was
+	// durable: no entry is in it before.
+	if err := s.fsys.SyncDir("."); err != nil {
+		return err
+	}
 	// Counted before it is written: a crash between leaves the count too high,
 	// and the next Open counts anew.
 	if err := s.setUsage(usage{u.count + more.count, u.bytes + more.bytes}); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(s.fsys, path.Join(dir, string(d)), encode(d, e)); err != nil {
-		return err
-	}
-	// The day's own name may be another process's, which ended before it was
-	// durable.
-	return s.fsys.SyncDir(".")
+	return durable.WriteFile(s.fsys, path.Join(dir, string(d)), encode(d, e))
 }
 
 func (s *Shelf) locked(ctx context.Context, do func() error) error {
