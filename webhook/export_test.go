@@ -17,3 +17,10 @@ func (s StandardWebhooks) MACs(h fencepost.Headers, body []byte, received time.T
 	_, macs, err := s.verify(h, body, received)
 	return macs, err
 }
+
+// Verifications returns how many RSA verifications verifying costs, also
+// where it accepts.
+func (g GitLabJob) Verifications(h fencepost.Headers, received time.Time) (int, error) {
+	_, n, err := g.verify(h, received)
+	return n, err
+}
