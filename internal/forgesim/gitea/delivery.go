@@ -38,6 +38,7 @@ type Hook struct {
 	id   int64
 	// Guarded by Forge.mu:
 	config HookConfig
+	off    bool
 }
 
 // AddHook makes a webhook. It sends nothing: there is no ping.
@@ -121,7 +122,7 @@ type Delivery struct {
 
 // queue makes a delivery if the hook listens. Called with mu held.
 func (h *Hook) queue(event string, payload object) {
-	if slices.Contains(h.config.Events, event) {
+	if !h.off && slices.Contains(h.config.Events, event) {
 		h.add(event, payload)
 	}
 }

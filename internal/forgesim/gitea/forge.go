@@ -212,6 +212,8 @@ type Repository struct {
 	roles   map[string]Role // by login, folded
 	rule    Rule
 	pulls   []*Pull
+	// settings are those that a gate looks at.
+	settings Settings
 	// statuses of all commits, oldest first.
 	statuses []Status
 }

@@ -23,6 +23,7 @@ func (f *Forge) routes() *http.ServeMux {
 	mux.HandleFunc("GET "+APIPrefix+"/version", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, object{"version": f.config.Version})
 	})
+	mux.HandleFunc("GET "+APIPrefix+"/user", f.getUser)
 	byName := func(serve func(http.ResponseWriter, *http.Request, *Repository)) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { f.onRepository(w, r, serve) }
 	}
@@ -30,6 +31,8 @@ func (f *Forge) routes() *http.ServeMux {
 	mux.HandleFunc("GET "+repository, byName(getRepository))
 	mux.HandleFunc("GET "+APIPrefix+"/repositories/{id}", byName(getRepository))
 	mux.HandleFunc("GET "+repository+"/branches/{branch}", byName(getBranch))
+	mux.HandleFunc("GET "+repository+"/hooks", byName(listHooks))
+	mux.HandleFunc("GET "+repository+"/collaborators/{login}/permission", byName(getPermission))
 	mux.HandleFunc("GET "+repository+"/compare/{basehead}", byName(compare))
 	mux.HandleFunc("GET "+repository+"/branch_protections/{name}", byName(getRule))
 	mux.HandleFunc("GET "+repository+"/git/commits/{sha}", byName(getCommit))
@@ -161,9 +164,12 @@ func (f *Forge) onRepository(w http.ResponseWriter, r *http.Request, serve func(
 	}
 }
 
-func getRepository(w http.ResponseWriter, _ *http.Request, repo *Repository) {
+func getRepository(w http.ResponseWriter, r *http.Request, repo *Repository) {
 	repo.forge.mu.Lock()
 	shown := repo.render()
+	if t, _ := repo.forge.identify(r); t != nil {
+		shown["permissions"] = object{"admin": repo.may(t.user, Admin), "push": repo.may(t.user, Writer), "pull": true}
+	}
 	repo.forge.mu.Unlock()
 	reply(w, http.StatusOK, shown)
 }
@@ -258,14 +264,14 @@ func (r *Repository) render() object {
 		"size": 25, "language": "", "languages_url": f.base + APIPrefix + "/repos/" + fullName + "/languages",
 		"html_url": web, "url": f.base + APIPrefix + "/repos/" + fullName, "link": "", "ssh_url": "git@gitea.invalid:" + fullName + ".git",
 		"clone_url": web + ".git", "original_url": "", "website": "", "stars_count": 0, "forks_count": 0, "watchers_count": 1,
-		"open_issues_count": 0, "open_pr_counter": 0, "release_counter": 0, "default_branch": "main", "archived": false,
+		"open_issues_count": 0, "open_pr_counter": 0, "release_counter": 0, "default_branch": "main", "archived": r.settings.Archived,
 		"created_at": stamp(r.made), "updated_at": stamp(r.updated), "archived_at": "1970-01-01T00:00:00Z",
 		"permissions": object{"admin": false, "push": false, "pull": true}, "has_code": true, "has_issues": true, "has_wiki": true,
-		"has_pull_requests": true, "has_projects": true, "has_releases": true, "has_packages": true, "has_actions": true,
+		"has_pull_requests": !r.settings.NoPulls, "has_projects": true, "has_releases": true, "has_packages": true, "has_actions": true,
 		"internal": false, "mirror_interval": "", "object_format_name": "sha1", "topics": []string{}, "licenses": []string{},
 		"avatar_url": "", "default_merge_style": "merge", "branch_count": 1, "projects_mode": "all", "mirror_updated": "0001-01-01T00:00:00Z",
 		"ignore_whitespace_conflicts": false, "allow_merge_commits": true, "allow_rebase": true, "allow_rebase_explicit": true,
-		"allow_squash_merge": true, "allow_fast_forward_only_merge": true, "allow_rebase_update": true, "allow_manual_merge": false,
+		"allow_squash_merge": true, "allow_fast_forward_only_merge": true, "allow_rebase_update": true, "allow_manual_merge": r.settings.ManualMerge,
 		"autodetect_manual_merge": false, "default_delete_branch_after_merge": false, "default_allow_maintainer_edit": false,
 		"internal_tracker": object{
 			"enable_time_tracker": true, "allow_only_contributors_to_track_time": true, "enable_issue_dependencies": true,

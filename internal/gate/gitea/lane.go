@@ -94,6 +94,7 @@ var (
 	_ gate.Lane      = (*Lane)(nil)
 	_ gate.Watcher   = (*Lane)(nil)
 	_ gate.Retracter = (*Lane)(nil)
+	_ gate.Examiner  = (*Lane)(nil)
 )
 
 // maxCheckName is our own bound on the name of a check, in bytes.

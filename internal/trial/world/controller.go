@@ -58,6 +58,27 @@ type Controller struct {
 	done chan error
 }
 
+// A ControllerConfig says what [NewController] makes.
+type ControllerConfig struct {
+	// Binary is the fencepost executable, File its configuration, Log where its
+	// output goes. Required.
+	Binary, File, Log string
+	// HookURL is where it takes webhooks, OpsURL the root of its operations
+	// listener. Required.
+	HookURL, OpsURL string
+	// Client asks whether it is ready; Now is the clock. Required.
+	Client *http.Client
+	Now    func() time.Time
+}
+
+// NewController is a controller outside of a world: over a forge that is no
+// simulation. It is not started yet.
+func NewController(c ControllerConfig) *Controller {
+	return &Controller{
+		Log: c.Log, HookURL: c.HookURL, binary: c.Binary, config: c.File, ready: c.OpsURL + "/readyz", client: c.Client, now: c.Now,
+	}
+}
+
 // Start starts the process and waits until it says that it is ready. It
 // returns how long that took.
 func (c *Controller) Start(ctx context.Context) (time.Duration, error) {
