@@ -30,8 +30,8 @@
 //
 // With an earlier checkout in [Request.Have] only what differs is sent and
 // written, and the rest becomes further names of files that are there.
-// [Request.Select] leaves paths out. [Relate] looks at commits alone, [LsRefs]
-// at branches; with a [Transport] they share connections.
+// [Request.Select] leaves paths out. [Relate] and [Commits] look at commits
+// alone, [LsRefs] at branches; with a [Transport] they share connections.
 //
 // # Errors
 //

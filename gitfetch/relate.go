@@ -115,6 +115,8 @@ type relater struct {
 	filter      int // of filters, the first that the server took
 	commits     int64
 	inflated    int64
+	// each, where set, is told of every commit that is received.
+	each func(fencepost.CommitID, object.CommitFacts)
 }
 
 // A side is one of the two, as far as it was received.
@@ -234,7 +236,11 @@ func (r *relater) ask(ctx context.Context, s *side, depth int) (source *packSour
 		if f := filters()[r.filter]; f != "" {
 			args = append(args, f)
 		}
-		args = append(args, "want "+s.tip.String(), "have "+s.other.String(), "done")
+		args = append(args, "want "+s.tip.String())
+		if !s.other.IsZero() {
+			args = append(args, "have "+s.other.String())
+		}
+		args = append(args, "done")
 		a, err := r.c.fetchCommand(ctx, caps, args)
 		if err != nil {
 			return err
@@ -323,6 +329,9 @@ func (r *relater) read(ctx context.Context, source *packSource, s *side) (err er
 		}
 		s.parents[id] = facts.Parents
 		r.commits++
+		if r.each != nil {
+			r.each(id, facts)
+		}
 	}
 	return store.Close()
 }
