@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -112,6 +113,9 @@ func (a Assignment) work(ctx context.Context, open Opener) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
+	if err := a.awaitStart(ctx); err != nil {
+		return err
+	}
 	w := &worker{
 		Assignment: a, random: rand.New(rand.NewPCG(a.Seed, uint64(a.Client))), boot: boot,
 		ledger: ledgertest.Transcribe(out, a.Client, l, func() time.Duration { return boot.Now().Up }),
@@ -121,6 +125,24 @@ func (a Assignment) work(ctx context.Context, open Opener) (err error) {
 	}
 	return nil
 }
+
+// startPause is the time between two looks whether a contest has started.
+const startPause = 5 * time.Millisecond
+
+// awaitStart returns when all have opened the ledger: on SQLite who works in a
+// loop can keep one who comes later from it for minutes.
+func (a Assignment) awaitStart(ctx context.Context) error {
+	for {
+		_, err := os.Stat(startName(a.Directory))
+		if !errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, startPause)
+	}
+}
+
+// startName is the file that starts a contest.
+func startName(dir string) string { return filepath.Join(dir, "start") }
 
 func logName(dir string, client int) string {
 	return filepath.Join(dir, fmt.Sprintf("%06d.log", client))

@@ -130,7 +130,10 @@ func (c Contest) Run(tb testing.TB) Result {
 		}
 	}()
 	for i := range players {
-		players[i].begun(tb, dir, i)
+		players[i].ready(tb, dir, i)
+	}
+	if err := os.WriteFile(startName(dir), nil, 0o600); err != nil {
+		tb.Fatal(err)
 	}
 	for range c.Disturbances {
 		pause(tb.Context(), c.Every/2+time.Duration(random.Int64N(int64(c.Every))))
@@ -183,22 +186,21 @@ func start(tb testing.TB, a Assignment) *player {
 	return p
 }
 
-// startTime bounds the wait for a process's first answer.
+// startTime bounds the wait for a process's ledger.
 const startTime = 2 * time.Minute
 
-// begun waits until a process was answered for the first time.
-func (p *player) begun(tb testing.TB, dir string, client int) {
+// ready waits until a process has opened the ledger.
+func (p *player) ready(tb testing.TB, dir string, client int) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), startTime)
 	defer cancel()
 	for ctx.Err() == nil {
-		info, err := os.Stat(logName(dir, client))
-		if err == nil && info.Size() > 0 {
+		if _, err := os.Stat(logName(dir, client)); err == nil {
 			return
 		}
-		pause(ctx, 5*time.Millisecond)
+		pause(ctx, startPause)
 	}
-	tb.Errorf("process %d did nothing within %v", client, startTime)
+	tb.Errorf("process %d has not opened the ledger within %v", client, startTime)
 }
 
 func (p *player) signal(tb testing.TB, s syscall.Signal) {
