@@ -152,7 +152,7 @@ func serveWhole(b *testing.B) string {
 		BaseRef: "refs/heads/main", Check: "fencepost/docs", Git: &url.URL{Scheme: "https", Host: "git.invalid"},
 	})
 	must(b, err)
-	table, err := ingress.NewTable(webhook.Decoy{Work: 1}, ingress.Route{
+	table, err := ingress.NewTable(ingress.Decoys{Hooks: webhook.Decoy{Work: 1}}, ingress.Route{
 		Rule:     fencepost.RouteRule{Route: "docs", TrustSet: "acme", SignedTime: fencepost.SignedTimeNone, Window: fencepost.DefaultReplayWindow},
 		Verifier: trusted, Headers: headersOf(config.GitHub), Admission: admission{lane},
 		Recorder: &recorder{

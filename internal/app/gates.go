@@ -188,7 +188,7 @@ func (a *App) openIngress() error {
 			routes = append(routes, a.pushRoute(r))
 		}
 	}
-	table, err := ingress.NewTable(a.decoy, routes...)
+	table, err := ingress.NewTable(ingress.Decoys{Hooks: a.decoy}, routes...)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,13 @@ type answer struct {
 	outcome  Outcome
 	reason   fencepost.Reason
 	delivery fencepost.DeliveryID
+	// job says that the path was a job's.
+	job bool
+	// secret is the poll secret that a job is given. It goes nowhere but into
+	// the answer.
+	secret string
+	// result is what a job is told with OutcomeResult.
+	result *Result
 }
 
 func refusal(status int, reason fencepost.Reason) answer {
@@ -63,7 +70,7 @@ func recordedAnswer(r Recording, d fencepost.AcceptedDelivery, plainOK bool) ans
 
 // Header values are shared by all answers: net/http only reads them.
 type fixedHeaders struct {
-	contentType, cacheControl, robots, sniff, allow, retryAfter, closing []string
+	contentType, cacheControl, robots, sniff, allow, allowJobs, retryAfter, closing []string
 }
 
 func newFixedHeaders(cfg Config) *fixedHeaders {
@@ -74,13 +81,14 @@ func newFixedHeaders(cfg Config) *fixedHeaders {
 		robots:       []string{"noindex"},
 		sniff:        []string{"nosniff"},
 		allow:        []string{http.MethodPost},
+		allowJobs:    []string{http.MethodGet + ", " + http.MethodPost},
 		retryAfter:   []string{strconv.Itoa(seconds)},
 		closing:      []string{"close"},
 	}
 }
 
-// write sends a. All of its values are words of our own, which need no
-// escaping.
+// write sends a. All of its values but those of a result are words of our own,
+// which need no escaping.
 func (f *fixedHeaders) write(w http.ResponseWriter, a answer, closing bool) {
 	h := w.Header()
 	h["Content-Type"] = f.contentType
@@ -90,20 +98,29 @@ func (f *fixedHeaders) write(w http.ResponseWriter, a answer, closing bool) {
 	switch a.status {
 	case http.StatusMethodNotAllowed:
 		h["Allow"] = f.allow
+		if a.job {
+			h["Allow"] = f.allowJobs
+		}
 	case http.StatusServiceUnavailable:
 		h["Retry-After"] = f.retryAfter
 	}
 	if closing {
 		h["Connection"] = f.closing
 	}
-	var room [160]byte
+	var room [256]byte
 	b := append(room[:0], `{"outcome":"`...)
 	b = append(b, a.outcome...)
 	b = append(b, `","reason":"`...)
 	b = append(b, a.reason...)
 	b = append(b, `","delivery":"`...)
 	b = append(b, a.delivery...)
-	b = append(b, "\"}\n"...)
+	b = append(b, '"')
+	if a.secret != "" {
+		b = append(b, `,"poll":"`...)
+		b = append(b, a.secret...)
+		b = append(b, '"')
+	}
+	b = append(a.result.append(b), "}\n"...)
 	w.WriteHeader(a.status)
 	// A client that is gone misses its answer; there is nobody to tell.
 	_, _ = w.Write(b)

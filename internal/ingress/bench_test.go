@@ -96,7 +96,7 @@ func cpuTime(b *testing.B) time.Duration {
 
 // benchTable is one route with everything but a store.
 func benchTable(b *testing.B, keys *webhook.Keyring) *ingress.Table {
-	table, err := ingress.NewTable(webhook.Decoy{}, ingress.Route{
+	table, err := ingress.NewTable(ingress.Decoys{Hooks: webhook.Decoy{}}, ingress.Route{
 		Rule:      fencepost.RouteRule{Route: "docs", TrustSet: "acme", SignedTime: fencepost.SignedTimeNone, Window: fencepost.DefaultReplayWindow},
 		Verifier:  webhook.GitHub{Keys: keys},
 		Headers:   []string{"x-hub-signature-256", "x-github-event", "x-github-delivery"},

@@ -70,13 +70,14 @@ func (v *watch) stop() bool {
 	return stopped
 }
 
-// read reads the exact body into a buffer, which the caller releases. Its
+// read reads the exact body, of at most so many bytes, into a buffer, which the
+// caller releases. A declared length is known to be no more. Its
 // errors are [errTooLarge], [errNoRoom], [errBroken] or the context's.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (body []byte, room *buffer, err error) {
+func (s *Server) read(w http.ResponseWriter, r *http.Request, most int64) (body []byte, room *buffer, err error) {
 	if r.ContentLength >= 0 {
 		return s.readDeclared(w, r)
 	}
-	return s.readChunked(w, r)
+	return s.readChunked(w, r, most)
 }
 
 func (s *Server) readDeclared(w http.ResponseWriter, r *http.Request) ([]byte, *buffer, error) {
@@ -96,15 +97,15 @@ func (s *Server) readDeclared(w http.ResponseWriter, r *http.Request) ([]byte, *
 
 // readChunked reads a body of any length: first into a buffer of the smaller
 // part of the budget, and if that is full into one of the largest size.
-func (s *Server) readChunked(w http.ResponseWriter, r *http.Request) ([]byte, *buffer, error) {
-	room, err := s.budget.take(r.Context(), min(smallBody, s.cfg.MaxBody))
+func (s *Server) readChunked(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *buffer, error) {
+	room, err := s.budget.take(r.Context(), min(smallBody, most))
 	if err != nil {
 		return nil, nil, err
 	}
 	watch := newWatch(w, -1, &s.cfg)
 	n, err := readParts(r.Body, room.bytes, watch)
-	if err == nil && int64(n) < s.cfg.MaxBody {
-		n, room, err = s.readOn(r, room, n, watch)
+	if err == nil && int64(n) < most {
+		n, room, err = s.readOn(r, room, n, watch, most)
 	}
 	if err == nil {
 		// The buffer is full, and it is the largest: is this the end?
@@ -126,12 +127,12 @@ func (s *Server) readChunked(w http.ResponseWriter, r *http.Request) ([]byte, *b
 // readOn moves the n bytes of a full buffer into one of the largest size and
 // reads on. It releases small. The client's time stands still while the body
 // waits for room, and begins anew after it.
-func (s *Server) readOn(r *http.Request, small *buffer, n int, watch *watch) (int, *buffer, error) {
+func (s *Server) readOn(r *http.Request, small *buffer, n int, watch *watch, most int64) (int, *buffer, error) {
 	defer small.release()
 	if !watch.stop() {
 		return 0, nil, errBroken
 	}
-	room, err := s.budget.take(r.Context(), s.cfg.MaxBody)
+	room, err := s.budget.take(r.Context(), most)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -3,6 +3,7 @@ package ingress
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -31,6 +32,8 @@ type exchange struct {
 
 	headers  fencepost.Headers
 	route    fencepost.RouteName
+	job      bool // the path is a job's
+	poll     bool // it asks for a result
 	anchor   fencepost.AnchorID
 	body     int  // bytes read
 	read     bool // nothing of the body is left unread
@@ -40,15 +43,24 @@ type exchange struct {
 // work does all that comes before the answer. Its error is [errBroken].
 func (x *exchange) work() (answer, error) {
 	s, r := x.server, x.r
-	if r.Method != http.MethodPost {
+	path := r.URL.EscapedPath()
+	x.job = strings.HasPrefix(path, jobs)
+	x.poll = x.job && r.Method == http.MethodGet
+	if r.Method != http.MethodPost && !x.poll {
 		return refusedMethod(), nil
 	}
 	table := s.table.acquire()
 	defer table.release()
-	route := table.route(r.URL.EscapedPath())
-	if route != &table.unknown {
-		x.route = route.Rule.Route
+	side, below := table.side(path)
+	if x.poll {
+		return x.ask(side, below), nil
 	}
+	most := s.cfg.MaxBody
+	if x.job {
+		most = min(most, maxHint)
+	}
+	route := side.named(below)
+	x.named(side, route)
 	x.headers = webhook.RequestHeaders(r)
 	switch {
 	// A trailer's values come after the headers that were counted.
@@ -56,13 +68,13 @@ func (x *exchange) work() (answer, error) {
 		return refusedHeaders(), nil
 	case !webhook.IsJSON(x.headers):
 		return refusedMediaType(), nil
-	case r.ContentLength > s.cfg.MaxBody:
+	case r.ContentLength > most:
 		return refusedSize(), nil
 	case !s.flight.enter():
 		return refusedService(fencepost.ReasonDraining), nil
 	}
 	defer s.flight.leave()
-	body, room, err := s.read(x.w, r)
+	body, room, err := s.read(x.w, r, most)
 	defer room.release()
 	switch {
 	case errors.Is(err, errTooLarge):
@@ -76,14 +88,21 @@ func (x *exchange) work() (answer, error) {
 	if len(r.Trailer) > 0 {
 		return refusedHeaders(), nil
 	}
-	return x.judge(table.Table, route, body), nil
+	return x.judge(side, route, body), nil
+}
+
+// named keeps the name of a route that there is, for observer and log.
+func (x *exchange) named(side *side, route *Route) {
+	if route != &side.unknown {
+		x.route = route.Rule.Route
+	}
 }
 
 // judge authenticates the request and has it admitted and recorded.
-func (x *exchange) judge(table *Table, route *Route, body []byte) answer {
+func (x *exchange) judge(side *side, route *Route, body []byte) answer {
 	verifier := route.Verifier
 	if ambiguous(x.headers, route.Headers) {
-		verifier = table.unknown.Verifier
+		verifier = side.unknown.Verifier
 	}
 	check := fencepost.NewIngressCheck(route.Rule.Route, x.headers, body, x.server.now())
 	delivery, err := fencepost.Receive(check, verifier, route.Rule)
@@ -99,7 +118,11 @@ func (x *exchange) judge(table *Table, route *Route, body []byte) answer {
 	recording, err := route.Recorder.Record(ctx, delivery, x.headers.Select(route.Headers...), body)
 	switch {
 	case err == nil:
-		return recordedAnswer(recording, delivery, route.PlainOK)
+		a := recordedAnswer(recording, delivery, route.PlainOK)
+		if route.Job != nil && (a.outcome == OutcomeAccepted || a.outcome == OutcomeReplayed) {
+			a.secret = route.Job.secret(string(route.Rule.Route), string(a.delivery))
+		}
+		return a
 	case fencepost.ReasonOf(err) == fencepost.ReasonFull:
 		return refusedService(fencepost.ReasonFull)
 	}
@@ -132,10 +155,15 @@ func (x *exchange) notAdmitted(err error) answer {
 func (x *exchange) answer(a answer) {
 	s := x.server
 	closing := a.reason == fencepost.ReasonDraining || s.conns.crowded()
-	if !x.read && !s.discard(x.w, x.r) {
+	switch {
+	case x.read:
+	case x.poll:
+		closing = x.unread() || closing
+	case !s.discard(x.w, x.r):
 		closing = true
 	}
 	x.answered = true
+	a.job = x.job
 	s.fixed.write(x.w, a, closing)
 	x.report(a)
 }
@@ -144,10 +172,21 @@ func (x *exchange) answer(a answer) {
 func (x *exchange) report(a answer) {
 	took := x.server.now().Sub(x.started)
 	x.server.observer.Answered(Answered{
-		Route: x.route, Status: a.status, Outcome: a.outcome, Reason: a.reason,
+		Route: x.route, Poll: x.poll, Status: a.status, Outcome: a.outcome, Reason: a.reason,
 		Anchor: x.anchor, Body: x.body, Took: took,
 	})
-	x.server.log.answered(x.r.Context(), x.route, a, took)
+	x.server.log.answered(x.r.Context(), x.what(), x.route, a, took)
+}
+
+// what is the kind of the request, for the log.
+func (x *exchange) what() string {
+	switch {
+	case x.poll:
+		return "poll"
+	case x.job:
+		return "job"
+	}
+	return "webhook"
 }
 
 // recover answers for code that panicked.

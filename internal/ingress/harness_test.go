@@ -229,7 +229,7 @@ func (w *world) tableOf(t testing.TB, admission ingress.Admission, wrap func(fen
 	docs.Rule.Route = "docs"
 	lab := ingress.Route{Rule: timed, Verifier: wrap(standard), Headers: needed(standard), Admission: admission, Recorder: w.recorder, PlainOK: true}
 	lab.Rule.Route = "lab"
-	table, err := ingress.NewTable(wrap(webhook.Decoy{Work: work}), docs, lab)
+	table, err := ingress.NewTable(ingress.Decoys{Hooks: wrap(webhook.Decoy{Work: work})}, docs, lab)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type logger struct {
 
 // answered logs good answers at debug level, since whoever takes a delivery
 // up tells of it, and others at info or, if they are our own fault, warn.
-func (l *logger) answered(ctx context.Context, route fencepost.RouteName, a answer, took time.Duration) {
+func (l *logger) answered(ctx context.Context, what string, route fencepost.RouteName, a answer, took time.Duration) {
 	level, dropped := slog.LevelDebug, 0
 	switch {
 	case a.status >= 500:
@@ -60,7 +60,7 @@ func (l *logger) answered(ctx context.Context, route fencepost.RouteName, a answ
 	if dropped > 0 {
 		attrs = append(attrs, slog.Int("suppressed", dropped))
 	}
-	l.slog.LogAttrs(ctx, level, "webhook "+string(a.outcome), attrs...)
+	l.slog.LogAttrs(ctx, level, what+" "+string(a.outcome), attrs...)
 }
 
 // admit reports whether another refusal is logged, and how many before it

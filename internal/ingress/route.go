@@ -1,15 +1,18 @@
 package ingress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost"
 )
 
-// A Route is one configured entry point: POST /hooks/ and its name.
+// A Route is one configured entry point: POST /hooks/ and its name, or /jobs/
+// and its name for a job that waits.
 type Route struct {
 	// Rule names route and trust set, and says what holds for signed times.
 	Rule fencepost.RouteRule
@@ -26,6 +29,9 @@ type Route struct {
 	// PlainOK answers 200 to new work instead of 202: GitLab's senders are
 	// promised 200 or 201 (DESIGN §4).
 	PlainOK bool
+	// Job, if set, makes the route one of a job that waits for its result; nil
+	// for webhooks.
+	Job *Job
 }
 
 // An Admission judges an authentic request by its route's policy.
@@ -70,13 +76,18 @@ const (
 // An Outcome is the word of an answer.
 type Outcome string
 
-// The outcomes of DESIGN §4, and one for a request that got no answer.
+// The outcomes of DESIGN §4, those of polls, and one for a request that got no
+// answer.
 const (
 	OutcomeAccepted  Outcome = "accepted"
 	OutcomeReplayed  Outcome = "replayed"
 	OutcomeCoalesced Outcome = "coalesced"
 	OutcomeIgnored   Outcome = "ignored"
 	OutcomeRejected  Outcome = "rejected"
+	// OutcomeWaiting, OutcomeResult, OutcomeEnded: what a job is told that polls.
+	OutcomeWaiting Outcome = "waiting"
+	OutcomeResult  Outcome = "result"
+	OutcomeEnded   Outcome = "ended"
 	// OutcomeAborted: the client broke off, or was too slow with its body.
 	OutcomeAborted Outcome = "aborted"
 )
@@ -85,6 +96,8 @@ const (
 type Answered struct {
 	// Route is the route's name; empty for a path that is none.
 	Route fencepost.RouteName
+	// Poll is set for a job that asked for its result.
+	Poll bool
 	// Status is the HTTP status; 0 for [OutcomeAborted].
 	Status int
 	// Outcome and Reason are those of the answer.
@@ -106,6 +119,11 @@ type Observer interface {
 
 // A Table is the routes of one configuration. It never changes.
 type Table struct {
+	hooks, jobs side
+}
+
+// A side is the routes below one path, and the one that stands for all others.
+type side struct {
 	routes  map[string]*Route
 	unknown Route
 }
@@ -114,32 +132,49 @@ type Table struct {
 // legal name.
 const unknownRoute = "?"
 
-// NewTable makes a table. Decoy authenticates what has no route: it refuses,
-// at the cost of a refusal by any of the routes' verifiers. The error lists
-// every fault and matches [fencepost.ErrMalformed] or
+// Decoys authenticate what has no route: they refuse, at the cost of a refusal
+// by any of the routes' verifiers.
+type Decoys struct {
+	// Hooks is for everything but jobs.
+	Hooks fencepost.Verifier
+	// Jobs is for what is below /jobs/; nil, where no route is a job's, is
+	// Hooks.
+	Jobs fencepost.Verifier
+}
+
+// NewTable makes a table. The names of routes are unique among hooks and jobs
+// together. The error lists every fault and matches [fencepost.ErrMalformed] or
 // [fencepost.ErrZeroValue].
-func NewTable(decoy fencepost.Verifier, routes ...Route) (*Table, error) {
+func NewTable(decoys Decoys, routes ...Route) (*Table, error) {
 	var faults []error
-	if decoy == nil {
+	if decoys.Hooks == nil {
 		faults = append(faults, fmt.Errorf("table: decoy: %w", fencepost.ErrZeroValue))
 	}
-	t := &Table{routes: make(map[string]*Route, len(routes))}
-	t.unknown = Route{Rule: fencepost.RouteRule{Route: unknownRoute}, Verifier: decoy}
+	t := &Table{hooks: newSide(decoys.Hooks), jobs: newSide(cmp.Or(decoys.Jobs, decoys.Hooks))}
+	t.jobs.unknown.Job = nobodysJob()
 	for _, r := range routes {
 		name := string(r.Rule.Route)
-		switch _, twice := t.routes[name]; {
+		side := &t.hooks
+		if r.Job != nil {
+			side = &t.jobs
+		}
+		switch twice := t.hooks.routes[name] != nil || t.jobs.routes[name] != nil; {
 		case !isRouteName(name):
 			faults = append(faults, fmt.Errorf("table: a route's name must be 1 to 64 of a-z, A-Z, 0-9, dot, underscore and hyphen, beginning with a letter or digit: %w", fencepost.ErrMalformed))
 		case twice:
 			faults = append(faults, fmt.Errorf("table: route %s stands twice: %w", name, fencepost.ErrMalformed))
 		case r.Verifier == nil, r.Admission == nil, r.Recorder == nil, r.Rule.TrustSet == "", r.Rule.SignedTime == 0:
 			faults = append(faults, fmt.Errorf("table: route %s lacks verifier, admission, recorder, trust set or signed-time rule: %w", name, fencepost.ErrZeroValue))
+		case r.Job != nil && (r.Job.Key.Len() < pollKeyBytes || r.Job.Results == nil):
+			faults = append(faults, fmt.Errorf("table: job route %s lacks a poll key of 32 bytes or results: %w", name, fencepost.ErrZeroValue))
+		case r.Job != nil && decoys.Jobs == nil:
+			faults = append(faults, fmt.Errorf("table: job route %s lacks a decoy: %w", name, fencepost.ErrZeroValue))
 		default:
 			if err := r.Rule.Window.Validate(); err != nil {
 				faults = append(faults, fmt.Errorf("table: route %s: %w", name, err))
 			}
 		}
-		t.routes[name] = &r
+		side.routes[name] = &r
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
@@ -147,19 +182,38 @@ func NewTable(decoy fencepost.Verifier, routes ...Route) (*Table, error) {
 	return t, nil
 }
 
-// route returns the route with exactly this escaped path, or the one that
-// stands for all other paths.
-func (t *Table) route(path string) *Route {
-	if len(path) > len(hooks) && path[:len(hooks)] == hooks {
-		if r := t.routes[path[len(hooks):]]; r != nil {
-			return r
-		}
+func newSide(decoy fencepost.Verifier) side {
+	return side{
+		routes:  map[string]*Route{},
+		unknown: Route{Rule: fencepost.RouteRule{Route: unknownRoute}, Verifier: decoy},
 	}
-	return &t.unknown
 }
 
-// hooks is where the routes are.
-const hooks = "/hooks/"
+// named returns the route of that name, or the one that stands for all others.
+func (s *side) named(name string) *Route {
+	if r := s.routes[name]; r != nil {
+		return r
+	}
+	return &s.unknown
+}
+
+// side returns the side that an escaped path is on, and the path below it. What
+// is on neither is a hook of no name.
+func (t *Table) side(path string) (s *side, below string) {
+	if below, ok := strings.CutPrefix(path, jobs); ok {
+		return &t.jobs, below
+	}
+	if below, ok := strings.CutPrefix(path, hooks); ok {
+		return &t.hooks, below
+	}
+	return &t.hooks, ""
+}
+
+// hooks and jobs are where the routes are.
+const (
+	hooks = "/hooks/"
+	jobs  = "/jobs/"
+)
 
 func isRouteName(s string) bool {
 	if len(s) < 1 || len(s) > 64 {

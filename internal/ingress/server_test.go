@@ -90,7 +90,7 @@ func TestNewTableRefuses(t *testing.T) {
 		"no signed-time rule": {webhook.Decoy{}, with(func(r *ingress.Route) { r.Rule.SignedTime = 0 }), fencepost.ErrZeroValue},
 		"no window":           {webhook.Decoy{}, with(func(r *ingress.Route) { r.Rule.Window = fencepost.ReplayWindow{} }), fencepost.ErrMalformed},
 	} {
-		if _, err := ingress.NewTable(test.decoy, test.routes...); !errors.Is(err, test.want) {
+		if _, err := ingress.NewTable(ingress.Decoys{Hooks: test.decoy}, test.routes...); !errors.Is(err, test.want) {
 			t.Errorf("%s: err = %v, want %v", what, err, test.want)
 		}
 	}
