@@ -20,7 +20,7 @@ func main() {
 	name := flag.String("as", "", "be one of the tools: gitfetch, synced or go-git, with URL COMMIT DIR")
 	work := flag.String("work", "", "directory in which everything stays; one that is removed in the end unless given")
 	rounds := flag.Int("rounds", 5, "of each tool")
-	only := flag.String("shape", "", "small or large; both unless given")
+	only := flag.String("shape", "", "small, large or bombs; all unless given")
 	which := flag.String("tools", "", "only those of these names, or whose names contain one of these words, separated by commas")
 	binary := flag.String("fencepost", "", "path of a fencepost executable")
 	have := flag.String("have", "", "with -as again, an earlier checkout")
@@ -86,6 +86,9 @@ func compare(o options) (err error) {
 		if err := measure(self, o, s); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
+	}
+	if o.shape == "" || o.shape == "bombs" {
+		return defuse(self, o)
 	}
 	return nil
 }

@@ -62,14 +62,15 @@ func (t tool) run(url, commit, dir string) (cost, error) {
 	begun := time.Now()
 	err := cmd.Run()
 	c := cost{wall: time.Since(begun)}
+	if cmd.ProcessState != nil {
+		// Where it has children (git has), they count: the largest of them, and
+		// the time of all.
+		c.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		c.peak = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+	}
 	if err != nil {
 		return c, fmt.Errorf("%s: %w\n%s", t.name, err, out.Bytes())
 	}
-	// Where it has children (git has), they count: the largest of them, and
-	// the time of all.
-	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	c.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	c.peak = usage.Maxrss << 10
 	return c, nil
 }
 
