@@ -147,7 +147,7 @@ func (j *journal) answers() []ingress.Answered {
 type spent struct {
 	mu    sync.Mutex
 	calls int
-	macs  int
+	macs  int // and verifications of signatures
 }
 
 func (s *spent) take() (calls, macs int) {
@@ -169,7 +169,7 @@ func (c counted) Verify(h fencepost.Headers, body []byte, received time.Time) (f
 	defer c.price.mu.Unlock()
 	c.price.calls++
 	if refusal, ok := errors.AsType[*webhook.Refusal](err); ok {
-		c.price.macs += refusal.MACs
+		c.price.macs += refusal.MACs + refusal.Verifications
 	}
 	return ev, err
 }
