@@ -21,32 +21,19 @@ func (l *Lane) Examine(ctx context.Context) []gate.Finding {
 	e.product(ctx)
 	name, ok := e.repository(ctx)
 	if !ok {
-		return e.findings
+		return e.Findings
 	}
 	e.reviewer(ctx, name)
 	e.tokens(ctx, name)
 	e.rule(ctx, name)
 	e.webhook(ctx, name)
-	return e.findings
+	return e.Findings
 }
 
-// An examination collects findings.
+// An examination is one look at a gate's provider.
 type examination struct {
-	lane     *Lane
-	findings []gate.Finding
-}
-
-func (e *examination) find(name, want, seen, mend string) {
-	e.findings = append(e.findings, gate.Finding{Fact: gate.Fact{Name: name, Expected: want, Observed: seen}, Mend: mend})
-}
-
-func (e *examination) advise(name, want, seen, mend string) {
-	e.find(name, want, seen, mend)
-	e.findings[len(e.findings)-1].Advice = true
-}
-
-func (e *examination) skip(name, why string) {
-	e.findings = append(e.findings, gate.Finding{Fact: gate.Fact{Name: name}, Skipped: why})
+	gate.Examination
+	lane *Lane
 }
 
 // product tells Forgejo from Gitea: what lets administrators past a rule is
@@ -58,14 +45,14 @@ func (e *examination) product(ctx context.Context) {
 		Version string `json:"version"`
 	}
 	if err := l.readInto(ctx, l.config.Reviews, op, "/version", &got); err != nil {
-		e.find(name, string(l.config.Kind), told(err), "see that api is the instance's /api/v1, and that it can be reached from here")
+		e.Need(name, string(l.config.Kind), gate.Told(err), "see that api is the instance's /api/v1, and that it can be reached from here")
 		return
 	}
 	kind := Gitea
 	if strings.Contains(got.Version, "+gitea-") {
 		kind = Forgejo
 	}
-	e.find(name, string(l.config.Kind), string(kind), "set provider: "+string(kind))
+	e.Need(name, string(l.config.Kind), string(kind), "set provider: "+string(kind))
 }
 
 // A repositoryAnswer is a repository, as far as a gate depends on its settings.
@@ -90,19 +77,19 @@ func (e *examination) repository(ctx context.Context) (name string, ok bool) {
 		if fencepost.ReasonOf(err) == fencepost.ReasonIdentity {
 			mend = "the repository was transferred: put the new owner's id into repository.owner_id if it is meant"
 		}
-		e.find("repository", ids, told(err), mend)
+		e.Need("repository", ids, gate.Told(err), mend)
 		return "", false
 	}
-	e.find("repository", ids, ids, "")
-	e.advise("repository.name", want.Name, name, "the repository was renamed: put the new name into repository.name")
+	e.Need("repository", ids, ids, "")
+	e.Advise("repository.name", want.Name, name, "the repository was renamed: put the new name into repository.name")
 	var got repositoryAnswer
 	if err := l.readInto(ctx, l.config.Reviews, "get repository", "/repos/"+name, &got); err != nil {
-		e.find("repository.archived", "false", told(err), "")
+		e.Need("repository.archived", "false", gate.Told(err), "")
 		return name, true
 	}
-	e.find("repository.archived", "false", strconv.FormatBool(got.Archived), "unarchive the repository")
-	e.find("repository.pull_requests", "true", shown(got.Pulls), "turn pull requests on in the repository's settings")
-	e.advise("repository.manual_merge", "not true", notTrue(got.ManualMerge),
+	e.Need("repository.archived", "false", strconv.FormatBool(got.Archived), "unarchive the repository")
+	e.Need("repository.pull_requests", "true", shown(got.Pulls), "turn pull requests on in the repository's settings")
+	e.Advise("repository.manual_merge", "not true", notTrue(got.ManualMerge),
 		"turn \"mark pull request as manually merged\" off in the repository's settings: it marks without any check")
 	return name, true
 }
@@ -121,19 +108,19 @@ func (e *examination) reviewer(ctx context.Context, name string) {
 	id := strconv.FormatInt(want.ID, 10)
 	switch {
 	case err != nil:
-		e.find("reviewer.account", id, told(err), "see that reviewer.login is an account, and that rule_token belongs to an administrator of the repository")
+		e.Need("reviewer.account", id, gate.Told(err), "see that reviewer.login is an account, and that rule_token belongs to an administrator of the repository")
 		return
 	case got.User == nil:
-		e.find("reviewer.account", id, "absent", "put the account's id into reviewer.id")
+		e.Need("reviewer.account", id, "absent", "put the account's id into reviewer.id")
 		return
 	}
-	e.find("reviewer.account", id, strconv.FormatInt(got.User.ID, 10), "put the account's id into reviewer.id, and see that it is the dedicated one")
+	e.Need("reviewer.account", id, strconv.FormatInt(got.User.ID, 10), "put the account's id into reviewer.id, and see that it is the dedicated one")
 	mend := "give the reviewer write access to the repository: without it, it can't set the status"
 	if got.Permission == "admin" || got.Permission == "owner" {
-		e.advise("reviewer.permission", "write", got.Permission, "take the reviewer's rights back to write: more is of no use to the gate")
+		e.Advise("reviewer.permission", "write", got.Permission, "take the reviewer's rights back to write: more is of no use to the gate")
 		return
 	}
-	e.find("reviewer.permission", "write", oneOf(got.Permission, "write", "read", "none"), mend)
+	e.Need("reviewer.permission", "write", oneOf(got.Permission, "write", "read", "none"), mend)
 }
 
 // oneOf keeps what a server says to the words that it may be.
@@ -157,14 +144,14 @@ func (e *examination) tokens(ctx context.Context, name string) {
 		case code == http.StatusForbidden:
 			return no, true
 		}
-		return told(err), false
+		return gate.Told(err), false
 	}
 	seen, _ := writes(l.config.Reviews)
-	e.find("reviewer.token", yes, seen, "make a token of the reviewer with the scope write:repository")
+	e.Need("reviewer.token", yes, seen, "make a token of the reviewer with the scope write:repository")
 	if seen, known := writes(l.config.Rules); known {
-		e.advise("rule_token.writes", no, seen, "make the token anew with the scope read:repository alone")
+		e.Advise("rule_token.writes", no, seen, "make the token anew with the scope read:repository alone")
 	} else {
-		e.find("rule_token.writes", no, seen, "make a token of an administrator of the repository with the scope read:repository")
+		e.Need("rule_token.writes", no, seen, "make a token of an administrator of the repository with the scope read:repository")
 	}
 	var got repositoryAnswer
 	err := l.readInto(ctx, l.config.Rules, "get repository", "/repos/"+name, &got)
@@ -172,11 +159,11 @@ func (e *examination) tokens(ctx context.Context, name string) {
 	mend := "make the account behind rule_token an administrator of the repository: nobody else is shown the rule"
 	switch {
 	case err != nil:
-		e.find("rule_token", admin, told(err), mend)
+		e.Need("rule_token", admin, gate.Told(err), mend)
 	case got.Permissions == nil || !got.Permissions.Admin:
-		e.find("rule_token", admin, "no administrator", mend)
+		e.Need("rule_token", admin, "no administrator", mend)
 	default:
-		e.find("rule_token", admin, admin, "")
+		e.Need("rule_token", admin, admin, "")
 	}
 	for _, t := range []struct {
 		field, scope string
@@ -186,11 +173,11 @@ func (e *examination) tokens(ctx context.Context, name string) {
 		a, err := t.client.Get(ctx, "try another scope", "/user", "")
 		switch {
 		case statusOf(err) == http.StatusForbidden:
-			e.advise(field, t.scope+" alone", t.scope+" alone", "")
+			e.Advise(field, t.scope+" alone", t.scope+" alone", "")
 		case err == nil && a.Status == http.StatusOK:
-			e.advise(field, t.scope+" alone", "more", "make the token anew with the scope "+t.scope+" alone")
+			e.Advise(field, t.scope+" alone", "more", "make the token anew with the scope "+t.scope+" alone")
 		default:
-			e.skip(field, "it could not be tried")
+			e.Skip(field, "it could not be tried")
 		}
 	}
 }
@@ -220,13 +207,13 @@ func (e *examination) rule(ctx context.Context, name string) {
 	l := e.lane
 	_, effective, err := l.readBase(ctx, name)
 	if err != nil {
-		e.find("base", l.branch, told(err), "see that base names a branch of the repository")
+		e.Need("base", l.branch, gate.Told(err), "see that base names a branch of the repository")
 		return
 	}
-	e.find("base", l.branch, l.branch, "")
+	e.Need("base", l.branch, l.branch, "")
 	r, err := l.readRule(ctx, name, effective)
 	if err != nil {
-		e.find("rule", "present", told(err), "see that rule_token belongs to an administrator of the repository and has the scope read:repository")
+		e.Need("rule", "present", gate.Told(err), "see that rule_token belongs to an administrator of the repository and has the scope read:repository")
 		return
 	}
 	for _, f := range r.facts() {
@@ -234,7 +221,7 @@ func (e *examination) rule(ctx context.Context, name string) {
 		if f.Name == "rule" {
 			mend = "protect the branch as docs/gates-gitea.md says; if it is protected, see that rule_token belongs to an administrator"
 		}
-		e.find(f.Name, f.Expected, f.Observed, mend)
+		e.Need(f.Name, f.Expected, f.Observed, mend)
 	}
 }
 
@@ -257,7 +244,7 @@ func (e *examination) webhook(ctx context.Context, name string) {
 	path := "/hooks/" + string(l.config.Gate)
 	var hooks []hookAnswer
 	if err := l.readInto(ctx, l.config.Rules, "list webhooks", "/repos/"+name+"/hooks?limit="+strconv.Itoa(pageSize), &hooks); err != nil {
-		e.skip(fact, "the webhooks can't be read: "+told(err))
+		e.Skip(fact, "the webhooks can't be read: "+gate.Told(err))
 		return
 	}
 	mine := slices.DeleteFunc(hooks, func(h hookAnswer) bool {
@@ -267,19 +254,19 @@ func (e *examination) webhook(ctx context.Context, name string) {
 	mend := "make a webhook of the repository whose URL ends in " + path + ", with the trust set's secret, application/json and the event Pull Request; " +
 		"if one of the organization does it, this is no fault"
 	if len(mine) == 0 {
-		e.advise(fact, want, "none of the repository's leads to "+path, mend)
+		e.Advise(fact, want, "none of the repository's leads to "+path, mend)
 		return
 	}
 	var wrong []string
 	for _, h := range mine {
 		flaw := h.flaw()
 		if flaw == "" {
-			e.advise(fact, want, want, "")
+			e.Advise(fact, want, want, "")
 			return
 		}
 		wrong = append(wrong, flaw)
 	}
-	e.advise(fact, want, strings.Join(wrong, "; "), "put the webhook right: active, POST, application/json, the event Pull Request; "+
+	e.Advise(fact, want, strings.Join(wrong, "; "), "put the webhook right: active, POST, application/json, the event Pull Request; "+
 		"an address in a private network must be in the instance's webhook.ALLOWED_HOST_LIST")
 }
 
@@ -318,15 +305,4 @@ func statusOf(err error) int {
 		return e.Code
 	}
 	return 0
-}
-
-// told is an error in words that may be shown: the client's own.
-func told(err error) string {
-	if err == nil {
-		return "done"
-	}
-	if e, ok := errors.AsType[*fencepost.Error](err); ok && e.Err != nil {
-		return string(e.Reason) + ": " + e.Err.Error()
-	}
-	return string(fencepost.ReasonOf(err))
 }
