@@ -43,7 +43,7 @@ func (p *PullRequest) mergeState(ctx context.Context) (MergeState, error) {
 		s.Reasons = append(s.Reasons, "the request is a draft")
 	}
 	tip := r.refs["refs/heads/"+p.baseBranch]
-	if _, err := p.mergeTree(ctx, tip, p.headSHA); errors.Is(err, errConflict) {
+	if _, err := p.base.mergeTree(ctx, tip, p.headSHA); errors.Is(err, ErrConflict) {
 		s.Reasons = append(s.Reasons, "head and base conflict")
 	} else if err != nil {
 		return MergeState{}, fmt.Errorf("merge state of pull request %d: %w", p.number, err)
@@ -159,7 +159,7 @@ func (p *PullRequest) Merge(ctx context.Context) error {
 	}
 	ref := "refs/heads/" + p.baseBranch
 	tip := p.base.refs[ref]
-	tree, err := p.mergeTree(ctx, tip, p.headSHA)
+	tree, err := p.base.mergeTree(ctx, tip, p.headSHA)
 	if err != nil {
 		return fmt.Errorf("merge pull request %d: %w", p.number, err)
 	}

@@ -281,8 +281,8 @@ func (p *PullRequest) makeTestMerge(ctx context.Context) (err error) {
 	// and least of all makes a conflict of it.
 	ctx = context.WithoutCancel(ctx)
 	defer func() { t.known = err == nil }()
-	tree, err := p.mergeTree(ctx, t.base, t.head)
-	if errors.Is(err, errConflict) {
+	tree, err := p.base.mergeTree(ctx, t.base, t.head)
+	if errors.Is(err, ErrConflict) {
 		return nil
 	}
 	if err != nil {
@@ -322,14 +322,16 @@ func (p *PullRequest) PrepareTestMerge(ctx context.Context) (string, error) {
 	return t.sha, nil
 }
 
-var errConflict = errors.New("merge conflict")
+// ErrConflict is matched by the error of [Repository.Merge] for commits that
+// don't merge.
+var ErrConflict = errors.New("merge conflict")
 
 // mergeTree returns the tree of merging head into base. Called with mu held.
-func (p *PullRequest) mergeTree(ctx context.Context, base, head string) (string, error) {
+func (r *Repository) mergeTree(ctx context.Context, base, head string) (string, error) {
 	args := []string{"merge-tree", "--write-tree", "--allow-unrelated-histories", "--no-messages", base, head}
-	out, err := p.forge.git.run(ctx, gitCall{dir: p.base.dir, args: args})
+	out, err := r.forge.git.run(ctx, gitCall{dir: r.dir, args: args})
 	if exitedWith(err, 1) {
-		return "", errConflict
+		return "", ErrConflict
 	}
 	if err != nil {
 		return "", err
