@@ -47,6 +47,8 @@ type world struct {
 	limits   gate.Limits
 	plan     gate.Plan
 	logs     *lockedBuffer
+	// waiting, where set, is told of ends: the lane is a [gate.Awaited].
+	waiting *waiting
 }
 
 // inWorld runs a test in a bubble.
@@ -101,7 +103,10 @@ func (w *world) start(fate *mortality) *process {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	lane := mortalLane{fate, w.provider}
+	var lane gate.Lane = mortalLane{fate, w.provider}
+	if w.waiting != nil {
+		lane = awaitedLane{mortalLane{fate, w.provider}, w.waiting}
+	}
 	g := &gate.Gate{
 		Name: "docs", Trust: w.trust, Lane: lane, Provider: "github", RepositoryID: "1", Plan: w.plan,
 		Rule: fencepost.RouteRule{Route: "docs", TrustSet: "acme", SignedTime: fencepost.SignedTimeNone, Window: fencepost.DefaultReplayWindow},
