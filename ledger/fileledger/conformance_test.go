@@ -1,6 +1,7 @@
 package fileledger
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,12 +14,18 @@ import (
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 )
 
+// walks is how many each test of properties takes; -rapid.checks says others.
+const walks = "50"
+
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
 		os.Exit(runChild(child))
 	}
 	if is, code := asProcess(); is {
 		os.Exit(code)
+	}
+	if err := flag.Set("rapid.checks", walks); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -162,4 +169,14 @@ func TestOpenMakesTheRootOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+func TestPropertiesOnDisk(t *testing.T) {
+	t.Parallel()
+	ledgertest.Properties(t, func(tb testing.TB) ledgertest.Harness { return onDisk(tb).harness() })
+}
+
+func TestPropertiesOnADiskThatCrashes(t *testing.T) {
+	t.Parallel()
+	ledgertest.Properties(t, func(tb testing.TB) ledgertest.Harness { return onCrashFS(tb).harness() })
 }

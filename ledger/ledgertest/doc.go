@@ -12,6 +12,9 @@
 //		})
 //	}
 //
+// [Properties] takes the same harness and walks the ledger at random, against
+// [ledger.Decide].
+//
 // [Memory] is a small ledger that passes it, for tests of what uses one; the
 // package's own tests break it in many ways and see the suite notice each.
 package ledgertest

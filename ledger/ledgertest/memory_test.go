@@ -38,3 +38,8 @@ func memoryHarness(broken hooks) Harness {
 		Restart: func() fencepost.Ledger { clock.Restart(); return m },
 	}
 }
+
+func TestMemoryHasTheProperties(t *testing.T) {
+	t.Parallel()
+	Properties(t, func(testing.TB) Harness { return memoryHarness(hooks{}) })
+}

@@ -61,7 +61,7 @@ func TestProcessesInContestOnSQLite(t *testing.T) {
 		return contest.Contest{
 			Where: filepath.Join(t.TempDir(), "ledger.db"), Speed: contestSpeed, Stop: 700 * time.Millisecond,
 		}
-	}, func(c contest.Contest) { verifyAfterContest(t, Config{Path: c.Where}) })
+	}, func(c contest.Contest) { verifyAfterContest(t, Config{Path: c.Where, Wait: time.Minute}) })
 }
 
 func verifyAfterContest(t *testing.T, cfg Config) {
@@ -104,5 +104,5 @@ func TestProcessesInContestOnPostgres(t *testing.T) {
 				}
 			},
 		}
-	}, func(c contest.Contest) { verifyAfterContest(t, Config{URL: c.Where}) })
+	}, func(c contest.Contest) { verifyAfterContest(t, Config{URL: c.Where, Wait: time.Minute}) })
 }

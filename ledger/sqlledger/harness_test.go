@@ -3,6 +3,7 @@ package sqlledger
 import (
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -27,12 +28,18 @@ const stoppedChild = "FENCEPOST_SQLLEDGER_STOPPED"
 
 var postgres = pgtest.Server{Fast: true}
 
+// walks is how many each test of properties takes; -rapid.checks says others.
+const walks = "20"
+
 func TestMain(m *testing.M) {
 	if is, code := asProcess(); is {
 		os.Exit(code)
 	}
 	if url := os.Getenv(stoppedChild); url != "" {
 		os.Exit(workLate(url))
+	}
+	if err := flag.Set("rapid.checks", walks); err != nil {
+		panic(err)
 	}
 	os.Exit(pgtest.Run(m, &postgres, func() error { return goleak.Find() }))
 }
@@ -218,6 +225,10 @@ func (f *fixture) harness() ledgertest.Harness {
 	return h
 }
 
+func hasTheProperties(t *testing.T, fresh maker) {
+	ledgertest.Properties(t, func(tb testing.TB) ledgertest.Harness { return fresh(tb).harness() })
+}
+
 // A maker makes fixtures on one of the databases.
 type maker = func(testing.TB) *fixture
 
@@ -229,6 +240,7 @@ func conforms(t *testing.T, fresh maker) {
 func common() map[string]func(*testing.T, maker) {
 	return map[string]func(*testing.T, maker){
 		"conforms":                     conforms,
+		"properties":                   hasTheProperties,
 		"each acquired once":           eachDeliveryIsAcquiredOnce,
 		"capacity under contention":    capacityHoldsUnderContention,
 		"a claim rests on its part":    aClaimRestsOnItsPart,
