@@ -2,6 +2,7 @@ package gitlab
 
 import (
 	"context"
+	"crypto/rsa"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -51,6 +52,8 @@ type Config struct {
 	// is the fraction of them.
 	Seed uint64
 	Lose float64
+	// Key is the first signing key, of 2048 bits or more; default a fresh one.
+	Key *rsa.PrivateKey
 	// HookTimeout bounds one delivery; default [DefaultHookTimeout].
 	HookTimeout time.Duration
 	// HookClient sends webhooks; default a client of its own.
@@ -126,6 +129,10 @@ func New(ctx context.Context, config Config) (*Forge, error) {
 		}
 	}
 	f.api = f.routes()
+	if config.Key != nil {
+		f.addKey(config.Key)
+		return f, nil
+	}
 	if _, err := f.RotateKey(); err != nil {
 		return nil, err
 	}

@@ -50,11 +50,15 @@ func (f *Forge) RotateKey() (kid string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("gitlab: signing key: %w", err)
 	}
+	return f.addKey(key), nil
+}
+
+func (f *Forge) addKey(key *rsa.PrivateKey) (kid string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k := &signingKey{key: key, kid: thumbprint(&key.PublicKey)}
 	f.keys = append(f.keys, k)
-	return k.kid, nil
+	return k.kid
 }
 
 // RetireKey takes a key out of what is published. The newest signs.

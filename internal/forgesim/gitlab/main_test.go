@@ -1,6 +1,8 @@
 package gitlab_test
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,11 +46,20 @@ type bench struct {
 	now      atomic.Int64
 }
 
+// firstKey is shared, since making one takes longer than most tests.
+var firstKey = sync.OnceValue(func() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
+
 func newBench(t *testing.T, change ...func(*gitlab.Config)) *bench {
 	t.Helper()
 	b := &bench{t: t}
 	b.now.Store(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC).Unix())
-	config := gitlab.Config{Dir: filepath.Join(t.TempDir(), "forge"), Now: func() time.Time { return time.Unix(b.now.Load(), 0).UTC() }}
+	config := gitlab.Config{Key: firstKey(), Dir: filepath.Join(t.TempDir(), "forge"), Now: func() time.Time { return time.Unix(b.now.Load(), 0).UTC() }}
 	for _, c := range change {
 		c(&config)
 	}
