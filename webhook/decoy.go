@@ -30,6 +30,6 @@ type JobDecoy struct {
 
 // Verify implements [fencepost.Verifier]. Its error is always a *[Refusal].
 func (d JobDecoy) Verify(h fencepost.Headers, _ []byte, _ time.Time) (fencepost.Evidence, error) {
-	digest := sha256.Sum256([]byte(jobTokenOf(h).signed))
+	digest := sha256.Sum256([]byte(jobTokenOf(h, nil).signed))
 	return fencepost.Evidence{}, &Refusal{Cause: CauseNoLiveAnchor, Verifications: idle(digest, max(d.Work, 1))}
 }

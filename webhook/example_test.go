@@ -1,6 +1,11 @@
 package webhook_test
 
 import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -109,4 +114,43 @@ func ExampleStandardWebhooks() {
 func mustSignedAt(p fencepost.Proof) time.Time {
 	at, _ := p.SignedAt()
 	return at
+}
+
+// A job of a merge train that proves itself to a gate. The key was pinned
+// beforehand: it is never fetched for a request.
+func ExampleGitLabJob() {
+	// The instance's own, of which it publishes the other half.
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	keys, err := webhook.NewJobKeyring("gitlab", webhook.JobAnchor{ID: "2026", Key: &private.PublicKey})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	text := encode([]byte(`{"typ":"JWT","alg":"RS256","kid":"`+webhook.ThumbprintOf(&private.PublicKey).String()+`"}`)) + "." +
+		encode([]byte(`{"iss":"https://gitlab.example.com","aud":"https://fencepost.example.com","jti":"235b3a54","runner_id":1,`+
+			`"iat":1793879990,"nbf":1793879985,"exp":1793883590,"job_id":"302","pipeline_id":"574","pipeline_source":"merge_request_event",`+
+			`"ref":"feature-1","sha":"714a629c0b401fdce83e847fc9589983fc6f46bc","job_project_id":"20","job_source":"pipeline_execution_policy"}`))
+	digest := sha256.Sum256([]byte(text))
+	signature, err := rsa.SignPKCS1v15(nil, private, crypto.SHA256, digest[:])
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	scheme := webhook.GitLabJob{Issuer: "https://gitlab.example.com", Audience: "https://fencepost.example.com", Keys: keys}
+	headers := fencepost.NewHeaders([]fencepost.Header{{Name: "Authorization", Value: "Bearer " + text + "." + encode(signature)}})
+	hint := []byte(`{"merge_request":7}`)
+	proof, err := fencepost.Authenticate(fencepost.NewIngressCheck("docs", headers, hint, time.Unix(1793880000, 0)), scheme)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	claims, err := webhook.JobClaimsOf(headers)
+	fmt.Println(proof, claims.ProjectID, claims.JobID, claims.Source, err)
+	// Output: proof(route docs, anchor 2026) 20 302 pipeline_execution_policy <nil>
 }

@@ -3,6 +3,7 @@ package webhook
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -60,7 +61,7 @@ func (g GitLabJob) verify(h fencepost.Headers, received time.Time) (_ fencepost.
 	if g.Keys.Len() == 0 || g.Issuer == "" || g.Audience == "" {
 		return fencepost.Evidence{}, 0, fmt.Errorf("webhook: verify without keyring, issuer or audience: %w", fencepost.ErrZeroValue)
 	}
-	t := jobTokenOf(h)
+	t := jobTokenOf(h, g.Keys.header.Load())
 	anchor, verifications, cause := g.Keys.match(t, received, g.Work)
 	if cause == 0 {
 		var token registeredClaims
@@ -143,6 +144,9 @@ var audienceDecoder = strictjson.NewDecoder[audienceText](strictjson.Limits{Dept
 // isAudience reports whether the claim is our name, or a list in which it
 // stands exactly once.
 func (g GitLabJob) isAudience(claim strictjson.Raw) (bool, Cause) {
+	if inner := len(claim) - 2; inner == len(g.Audience) && claim[0] == '"' && string(claim[1:1+inner]) == g.Audience && strings.IndexByte(g.Audience, '\\') < 0 {
+		return true, 0 // to the letter, without escapes
+	}
 	if claim[0] == '[' {
 		list, err := audienceDecoder.Decode([]byte(`{"many":` + string(claim) + `}`))
 		if err != nil || len(list.Many) > MaxAudiences {

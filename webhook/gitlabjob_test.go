@@ -551,6 +551,31 @@ func TestGitLabJobWorkIsTheSame(t *testing.T) {
 	}
 }
 
+// A header that was read before is not read again, which changes no verdict.
+func TestGitLabJobRemembersNoVerdict(t *testing.T) {
+	t.Parallel()
+	keys := jobKeys()
+	g := jobScheme(t)
+	texts := map[string]webhook.Cause{
+		jobToken(t, keys[0], jobPayload): 0, jobToken(t, keys[1], jobPayload): 0,
+		jobToken(t, keys[2], jobPayload): webhook.CauseUnknownKey, token(t, keys[2], header(keys[1]), jobPayload): webhook.CauseMismatch,
+		b64(header(keys[1])) + "." + b64(jobPayload) + ".AA":      webhook.CauseMismatch,
+		b64(header(keys[1])) + "." + b64(jobPayload) + ".A":       webhook.CauseMalformed,
+		token(t, keys[1], header(keys[1]), jobPayload+"x"):        webhook.CauseClaims,
+		token(t, keys[1], `{"alg":"none","kid":"a"}`, jobPayload): webhook.CauseMalformed,
+	}
+	for range 3 {
+		for text, cause := range texts { // in another order each time
+			ev, err := g.Verify(authorization("Bearer "+text), nil, now)
+			if cause != 0 {
+				wantJobCause(t, ev, err, cause)
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // DESIGN §1: a window's start is inclusive, its end exclusive.
 func TestGitLabJobWindows(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,7 @@ var jobClaimsDecoder = strictjson.NewDecoder[jobClaimsText](payloadLimits)
 // [fencepost.ErrMalformed] where a claim is missing that every server states,
 // or has not the type that GitLab gives it, and holds nothing of the token.
 func JobClaimsOf(h fencepost.Headers) (JobClaims, error) {
-	t := jobTokenOf(h)
+	t := jobTokenOf(h, nil)
 	if t.cause != 0 {
 		return JobClaims{}, fmt.Errorf("webhook: read token: %s: %w", t.cause, fencepost.ErrMalformed)
 	}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -38,6 +41,9 @@ func (a JobAnchor) Live(t time.Time) bool { return Anchor{From: a.From, Until: a
 type JobKeyring struct {
 	name    fencepost.TrustSetName
 	anchors []JobAnchor
+	moduli  [][]byte // of the anchors' keys, big-endian
+	// header is that of the last token that was one of the anchors'.
+	header atomic.Pointer[knownHeader]
 }
 
 // NewJobKeyring makes a keyring of the anchors, whose keys it copies. Its
@@ -84,6 +90,7 @@ func NewJobKeyring(name fencepost.TrustSetName, anchors ...JobAnchor) (*JobKeyri
 			}
 		}
 		k.anchors = append(k.anchors, a)
+		k.moduli = append(k.moduli, a.Key.N.Bytes())
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
@@ -141,7 +148,7 @@ func (k *JobKeyring) match(t jobToken, at time.Time, work int) (_ fencepost.Anch
 	for i, a := range k.anchors {
 		// What has another length or is no number below the modulus would be
 		// refused at once, so that the time would tell whose key it is for.
-		signature, usable := t.signature, i == found && fits(a.Key, t.signature)
+		signature, usable := t.signature, i == found && fits(k.moduli[i], t.signature)
 		if !usable {
 			signature = idleSignature(a.Key)
 		}
@@ -159,13 +166,16 @@ func (k *JobKeyring) match(t jobToken, at time.Time, work int) (_ fencepost.Anch
 	case !matched:
 		return "", verifications, CauseMismatch
 	}
+	if last := k.header.Load(); last == nil || last.text != t.header {
+		k.header.Store(&knownHeader{strings.Clone(t.header), t.keyID})
+	}
 	return k.anchors[found].ID, verifications, 0
 }
 
-// fits reports whether a signature has the length of the key's modulus, and
-// is a number below it: every number has one spelling (RFC 8017 §8.2.2).
-func fits(key *rsa.PublicKey, signature []byte) bool {
-	return len(signature) == key.Size() && new(big.Int).SetBytes(signature).Cmp(key.N) < 0
+// fits reports whether a signature has the length of the modulus, and is a
+// number below it: every number has one spelling (RFC 8017 §8.2.2).
+func fits(modulus, signature []byte) bool {
+	return len(signature) == len(modulus) && bytes.Compare(signature, modulus) < 0
 }
 
 // idleSignature is a number that costs as much to verify as any other of its

@@ -26,10 +26,15 @@ const (
 	MaxAudiences = 16
 )
 
+// A knownHeader is a header that has been read: the tokens of one key all have
+// the same.
+type knownHeader struct{ text, keyID string }
+
 // A jobToken is a JSON Web Token in its compact form (RFC 7515 §7.1), taken
 // apart. Nothing of the payload has been looked at.
 type jobToken struct {
 	signed    string // header and payload as they were sent: what is signed
+	header    string // in base64url
 	payload   string // in base64url
 	keyID     string
 	signature []byte
@@ -48,8 +53,9 @@ type tokenHeader struct {
 var headerDecoder = strictjson.NewClosedDecoder[tokenHeader](strictjson.Limits{Depth: 1, Values: 8, StringBytes: MaxTokenHeaderBytes})
 
 // jobTokenOf takes the token of a request apart. Whatever is wrong with it,
-// signed is what costs time to look at.
-func jobTokenOf(h fencepost.Headers) jobToken {
+// signed is what costs time to look at. A header that is known is not read
+// again; known may be nil.
+func jobTokenOf(h fencepost.Headers, known *knownHeader) jobToken {
 	value, cause := only(h, authorizationHeader)
 	if cause != 0 {
 		return jobToken{cause: cause}
@@ -58,21 +64,23 @@ func jobTokenOf(h fencepost.Headers) jobToken {
 	if !ok || len(token) > MaxTokenBytes {
 		return jobToken{cause: CauseMalformed}
 	}
-	t, ok := splitToken(token)
+	t, ok := splitToken(token, known)
 	if !ok {
 		return jobToken{signed: token, cause: CauseMalformed}
 	}
 	return t
 }
 
-func splitToken(token string) (t jobToken, ok bool) {
+func splitToken(token string, known *knownHeader) (t jobToken, ok bool) {
 	header, rest, _ := strings.Cut(token, ".")
 	payload, signature, two := strings.Cut(rest, ".")
 	if !two || payload == "" || len(header) > encodedBytes(MaxTokenHeaderBytes) || len(signature) > encodedBytes(MaxRSABits/8) {
 		return jobToken{}, false
 	}
-	t.signed, t.payload = token[:len(header)+1+len(payload)], payload
-	if t.keyID, ok = parseTokenHeader(header); !ok {
+	t.signed, t.header, t.payload = token[:len(header)+1+len(payload)], header, payload
+	if known != nil && known.text == header {
+		t.keyID = known.keyID
+	} else if t.keyID, ok = parseTokenHeader(header); !ok {
 		return jobToken{}, false
 	}
 	// A further dot is no character of base64url.

@@ -242,9 +242,11 @@ func decodeInteger(text string) (*big.Int, bool) {
 // bits of the last character are zero, and nothing is passed over.
 func decodeBase64URL(text string) ([]byte, bool) {
 	// The decoder skips line ends.
-	if strings.ContainsAny(text, "\r\n") {
+	if strings.IndexByte(text, '\r') >= 0 || strings.IndexByte(text, '\n') >= 0 {
 		return nil, false
 	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	raw, err := strictBase64URL.DecodeString(text)
 	return raw, err == nil
 }
+
+var strictBase64URL = base64.RawURLEncoding.Strict()

@@ -89,6 +89,7 @@ type plan struct {
 	typ      reflect.Type
 	elem     *plan            // of pointers and slices
 	fields   map[string]uint8 // of structs: key → place in list
+	lengths  uint64           // bit i: a key has i bytes, or i more than a multiple of 64
 	list     []planField
 	required uint64 // bit i: list[i] must be there
 }
@@ -176,6 +177,7 @@ func (p *plan) compileFields(outer []reflect.Type) error {
 			p.required |= 1 << len(p.list)
 		}
 		p.fields[key] = uint8(len(p.list))
+		p.lengths |= 1 << (len(key) % 64)
 		p.list = append(p.list, planField{key: key, index: f.Index[0], plan: elem})
 	}
 	return nil
@@ -284,7 +286,12 @@ type keyName struct {
 // field reads the value at byte i of a key of a struct, and notes in seen
 // which it is.
 func (s *scanner) field(i, depth int, key keyName, to target, seen *uint64) int {
-	place, known := to.plan.fields[string(key.text)]
+	// Most keys of a provider are nobody's, and many by their length already.
+	var place uint8
+	known := to.plan.lengths>>(len(key.text)%64)&1 != 0
+	if known {
+		place, known = to.plan.fields[string(key.text)]
+	}
 	if !known {
 		if s.closed {
 			return s.fail(KindUnknown, key.at)

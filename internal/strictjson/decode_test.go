@@ -239,3 +239,36 @@ func TestDecodePanicsOnTypesThatNobodyCanDecodeInto(t *testing.T) {
 		}()
 	}
 }
+
+// Raw takes a value of any type as it stands, and null as well.
+func TestRawIsTheTextOfAValue(t *testing.T) {
+	t.Parallel()
+	type holder struct {
+		Any   strictjson.Raw   `json:"any"`
+		Maybe *strictjson.Raw  `json:"maybe"`
+		List  []strictjson.Raw `json:"list" strict:"optional"`
+	}
+	raw := func(s string) *strictjson.Raw { r := strictjson.Raw(s); return &r }
+	text := []byte(`{"any": {"a" : [1, "\u0041"]} , "maybe":null, "list":[ true,"x" , 1.5e3,[],null ]}`)
+	var got holder
+	if err := strictjson.Decode(text, strictjson.Limits{}, &got); err != nil {
+		t.Fatal(err)
+	}
+	clear(text)
+	want := holder{strictjson.Raw(`{"a" : [1, "\u0041"]}`), raw("null"), []strictjson.Raw{*raw("true"), *raw(`"x"`), *raw("1.5e3"), *raw("[]"), *raw("null")}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Decode (-want +got):\n%s", diff)
+	}
+	if err := strictjson.Decode([]byte(`{"any":1}`), strictjson.Limits{Values: 2}, &got); err != nil || got.Maybe != nil {
+		t.Errorf("two values of two, err = %v, maybe %s", err, *got.Maybe)
+	}
+	for text, kind := range map[string]strictjson.Kind{
+		`{}`: strictjson.KindMissing, `{"any":}`: strictjson.KindSyntax, `{"any":{"a":1,"a":2}}`: strictjson.KindDuplicate,
+		`{"any":[1,2]}`: strictjson.KindValues, `{"any":[[]]}`: strictjson.KindDepth, `{"any":"\ud800"}`: strictjson.KindSurrogate, `{"any":tru}`: strictjson.KindSyntax,
+	} {
+		err := strictjson.Decode([]byte(text), strictjson.Limits{Values: 3, Depth: 2}, &got)
+		if fault, ok := errors.AsType[*strictjson.Error](err); !ok || fault.Kind != kind {
+			t.Errorf("%s: err = %v, want %s", text, err, kind)
+		}
+	}
+}
