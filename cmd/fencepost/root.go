@@ -60,9 +60,9 @@ configuration.`,
 	root.SetOut(m.Out)
 	root.SetErr(m.Err)
 	root.AddCommand(
-		m.tryCommand(), m.initCommand(), m.checkCommand(), m.serveCommand(), m.deliveriesCommand(), m.sourcesCommand(),
+		m.tryCommand(), m.initCommand(), m.checkCommand(), m.doctorCommand(), m.serveCommand(), m.deliveriesCommand(), m.sourcesCommand(),
 		m.runsCommand(), m.ledgerCommand(),
-		m.fetchCommand(), m.webhookCommand(), m.versionCommand(),
+		m.fetchCommand(), m.webhookCommand(), m.gitlabJobCommand(), m.versionCommand(),
 	)
 	noteBegin(root, begun)
 	return root, begun
