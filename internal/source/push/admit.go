@@ -9,7 +9,6 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/source"
-	"github.com/fencepost/fencepost/internal/strictjson"
 )
 
 // A Push is what an admitted delivery says. ID and Body are made for the
@@ -17,10 +16,12 @@ import (
 type Push struct {
 	// Commit is the head that it announces.
 	Commit fencepost.CommitID
-	// ID is the digest of the provider's delivery id, which is not signed and
-	// is only ever compared; zero if there was none.
+	// ID is the digest of the provider's delivery id, which is only ever
+	// compared, since but GitLab's is not signed; zero if there was none.
 	ID source.Digest
-	// Body is the SHA-256 of the exact body.
+	// Body is the SHA-256 of the exact body; of GitLab's, a digest of that with
+	// the signed id, without which the same change made again has the same
+	// bytes.
 	Body source.Digest
 }
 
@@ -31,8 +32,7 @@ type Admitter struct {
 	owner   string
 	name    string
 
-	decodeEvent *strictjson.Decoder[event]
-	decodePush  *strictjson.Decoder[pushEvent]
+	decoders *Decoders
 }
 
 // A dialect is in what the providers differ.
@@ -44,6 +44,10 @@ type dialect struct {
 	saysDeleted bool
 	// namesPusher: the pusher is an account, the same as the sender.
 	namesPusher bool
+	// nested: groups are within groups, so that names may hold slashes.
+	nested bool
+	// gitlab: all else differs too.
+	gitlab bool
 }
 
 // GitHub admits pushes of github.com and GitHub Enterprise Server. Its error
@@ -74,9 +78,10 @@ func newAdmitter(p Policy, d dialect) (*Admitter, error) {
 		p.Decoders = NewDecoders(p.JSON)
 	}
 	owner, name, _ := strings.Cut(p.FullName, "/")
-	return &Admitter{
-		policy: p, dialect: d, owner: owner, name: name, decodeEvent: p.Decoders.event, decodePush: p.Decoders.push,
-	}, nil
+	if !d.nested && strings.Contains(name, "/") {
+		return nil, fmt.Errorf("push policy: repository: name must be owner/name: %w", fencepost.ErrMalformed)
+	}
+	return &Admitter{policy: p, dialect: d, owner: owner, name: name, decoders: p.Decoders}, nil
 }
 
 // The fields that are looked at. Pointers tell what is absent from what is
@@ -128,6 +133,9 @@ type sender struct {
 // before and after are one, is admitted: it names the head, and the head has
 // been applied or has to be.
 func (a *Admitter) Admit(h fencepost.Headers, body []byte) (Push, error) {
+	if a.dialect.gitlab {
+		return a.admitGitLab(h, body)
+	}
 	kind, ok := h.Only(a.dialect.event)
 	if !ok {
 		return Push{}, refuse(fencepost.ReasonMalformed, "no event header, or several")
@@ -139,7 +147,7 @@ func (a *Admitter) Admit(h fencepost.Headers, body []byte) (Push, error) {
 	if err != nil {
 		return Push{}, err
 	}
-	e, err := a.decodePush.Decode(body)
+	e, err := a.decoders.push.Decode(body)
 	if err != nil {
 		return Push{}, refuse(fencepost.ReasonMalformed, "not one valid JSON object")
 	}
@@ -160,13 +168,17 @@ func (a *Admitter) deliveryID(h fencepost.Headers) (source.Digest, error) {
 	case len(values) == 0 || values[0] == "":
 		return source.Digest{}, nil
 	}
-	return fencepost.NewEncoder("fencepost.delivery-id/v1").Text(values[0]).Sum(), nil
+	return deliveryDigest(values[0]), nil
+}
+
+func deliveryDigest(id string) source.Digest {
+	return fencepost.NewEncoder("fencepost.delivery-id/v1").Text(id).Sum()
 }
 
 // judgeOther judges an event that is no push. Ids alone tell whose it is: an
 // event that tells of a new name is the repository's own.
 func (a *Admitter) judgeOther(body []byte) error {
-	e, err := a.decodeEvent.Decode(body)
+	e, err := a.decoders.event.Decode(body)
 	if err != nil {
 		return refuse(fencepost.ReasonMalformed, "not one valid JSON object")
 	}

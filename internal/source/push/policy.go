@@ -12,7 +12,8 @@ import (
 type Policy struct {
 	// RepositoryID and OwnerID are the provider's, which never change; above 0.
 	RepositoryID, OwnerID int64
-	// FullName is the exact owner/name.
+	// FullName is the exact owner/name; of GitLab, where groups are within
+	// groups, all of the path.
 	FullName string
 	// Ref is the exact full name of the branch: refs/heads/main.
 	Ref string
@@ -33,14 +34,19 @@ type Policy struct {
 // Decoders read pushes strictly. They are larger than all else that a source
 // needs to admit one. They are safe for concurrent use.
 type Decoders struct {
-	event *strictjson.Decoder[event]
-	push  *strictjson.Decoder[pushEvent]
+	event       *strictjson.Decoder[event]
+	push        *strictjson.Decoder[pushEvent]
+	gitlabEvent *strictjson.Decoder[gitlabEventBody]
+	gitlabPush  *strictjson.Decoder[gitlabPushBody]
 }
 
 // NewDecoders makes decoders with the given limits; zero fields are DESIGN
 // §4's.
 func NewDecoders(l strictjson.Limits) *Decoders {
-	return &Decoders{event: strictjson.NewDecoder[event](l), push: strictjson.NewDecoder[pushEvent](l)}
+	return &Decoders{
+		event: strictjson.NewDecoder[event](l), push: strictjson.NewDecoder[pushEvent](l),
+		gitlabEvent: strictjson.NewDecoder[gitlabEventBody](l), gitlabPush: strictjson.NewDecoder[gitlabPushBody](l),
+	}
 }
 
 // A Sender is a person by both of the provider's names, which must both agree.
@@ -60,7 +66,7 @@ func (p Policy) Validate() error {
 	switch {
 	case p.RepositoryID <= 0 || p.OwnerID <= 0:
 		return bad("repository: id and owner_id must be above 0")
-	case !ok || owner == "" || name == "" || strings.Contains(name, "/"):
+	case !ok || owner == "" || name == "":
 		return bad("repository: name must be owner/name")
 	case !isBranch || branch == "":
 		return bad("ref must be refs/heads/ and a branch")
