@@ -1,0 +1,70 @@
+package crashfs
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// damageSector is the unit in which disks lose, repeat and misplace, in bytes.
+const damageSector = 512
+
+// A Damage is what a file may come back as from a disk that is at fault.
+type Damage struct {
+	// Name says what was done, for messages.
+	Name string
+	Data []byte
+}
+
+// Damages are the ways in which data may come back: with any one bit flipped,
+// with a sector that is zeroed, that stands over its neighbour as well, that
+// is swapped with it, or that was meant for another place, of which foreign is
+// an example; and cut off after any of its bytes. Where nothing would change,
+// there is none. Of bits and of ends each step-th is taken; 1 takes all.
+func Damages(data, foreign []byte, step int) iter.Seq[Damage] {
+	return func(yield func(Damage) bool) {
+		give := func(damaged []byte, format string, args ...any) bool {
+			return bytes.Equal(damaged, data) || yield(Damage{fmt.Sprintf(format, args...), damaged})
+		}
+		for bit := 0; bit < 8*len(data); bit += step {
+			b := slices.Clone(data)
+			b[bit/8] ^= 1 << (bit % 8)
+			if !give(b, "bit %d of byte %d flipped", bit%8, bit/8) {
+				return
+			}
+		}
+		for end := 0; end < len(data); end += step {
+			if !give(data[:end:end], "cut off after %d bytes", end) {
+				return
+			}
+		}
+		for at := 0; at < len(data); at += damageSector {
+			for _, d := range sectorDamages(data, foreign, at) {
+				if !give(d.Data, "%s", d.Name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func sectorDamages(data, foreign []byte, at int) []Damage {
+	end := min(at+damageSector, len(data))
+	zeroed := slices.Clone(data)
+	clear(zeroed[at:end])
+	misplaced := slices.Clone(data)
+	copy(misplaced[at:end], foreign[min(at, len(foreign)):])
+	all := []Damage{
+		{fmt.Sprintf("sector at %d zeroed", at), zeroed},
+		{fmt.Sprintf("sector at %d is of another file", at), misplaced},
+	}
+	if end+damageSector <= len(data) {
+		twice := slices.Clone(data)
+		copy(twice[end:end+damageSector], data[at:end])
+		swapped := slices.Clone(twice)
+		copy(swapped[at:end], data[end:end+damageSector])
+		all = append(all, Damage{fmt.Sprintf("sector at %d twice", at), twice}, Damage{fmt.Sprintf("sector at %d swapped with the next", at), swapped})
+	}
+	return all
+}
