@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost/internal/forgesim"
+	gitea "github.com/fencepost/fencepost/internal/forgesim/gitea"
+	"github.com/fencepost/fencepost/internal/trial/world"
+)
+
+// A doctored is what `fencepost doctor --json` says.
+type doctored struct {
+	OK     bool
+	Checks []struct{ Subject, Check, Status, Seen, Mend string }
+}
+
+// not lists the checks that are not of the statuses, as "status subject:
+// check".
+func (d doctored) not(statuses ...string) (all []string) {
+	for _, c := range d.Checks {
+		if !strings.Contains(" "+strings.Join(statuses, " ")+" ", " "+c.Status+" ") {
+			all = append(all, c.Status+" "+c.Subject+": "+c.Check)
+		}
+	}
+	return all
+}
+
+// doctor runs it over a configuration, and holds that it tells no secret of the
+// directory beside, that what is wrong has a mend, and its exit code.
+func doctor(t *testing.T, file string) doctored {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), fencepostBinary, "doctor", "--config", file, "--json")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	var d doctored
+	if jsonErr := json.Unmarshal(text, &d); jsonErr != nil {
+		t.Fatalf("%v: %s%s", jsonErr, text, stderr.String())
+	}
+	if (err == nil) != d.OK || cmd.ProcessState.ExitCode() > 1 {
+		t.Errorf("ok is %t, and it ended with %v", d.OK, err)
+	}
+	for _, c := range d.Checks {
+		if (c.Status == "fail" || c.Status == "warn") && c.Mend == "" {
+			t.Errorf("%+v has no mend", c)
+		}
+	}
+	secrets, err := filepath.Glob(filepath.Join(filepath.Dir(file), "secrets", "*"))
+	if err != nil || len(secrets) == 0 {
+		t.Fatalf("secrets: %v, %v", secrets, err)
+	}
+	for _, name := range secrets {
+		secret, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text)+stderr.String(), string(secret)) {
+			t.Errorf("it tells what is in %s", filepath.Base(name))
+		}
+	}
+	return d
+}
+
+// mayBe are checks that are about the machine that the test runs on.
+func mayBe(d doctored) (rest []string) {
+	for _, c := range d.not("ok", "skipped") {
+		if !strings.Contains(c, "clock.synchronized") && !strings.Contains(c, "data_dir: ") && !strings.Contains(c, "machine: sandbox") {
+			rest = append(rest, c)
+		}
+	}
+	return rest
+}
+
+// A world that works is found well, beside its running controller and without
+// it, and what is broken in it is named.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, world.Config{Source: &world.SourceConfig{Repository: forgesim.Import{Files: map[string]string{"page": "1"}}}})
+	least := forgesim.Permissions{"checks": "write", "contents": "read", "metadata": "read", "pull_requests": "read", "statuses": "read"}
+	// The App is on it already.
+	installation, err := w.Forge.App().Install(w.Repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	installation.SetPermissions(least)
+	if got := mayBe(doctor(t, w.ConfigFile)); len(got) > 0 {
+		t.Errorf("beside a controller: %v", got)
+	}
+	kill(t, w)
+	least["checks"] = "read"
+	installation.SetPermissions(least)
+	d := doctor(t, w.ConfigFile)
+	if got := strings.Join(mayBe(d), ", "); !strings.Contains(got, "fail gate docs: permission.checks") {
+		t.Errorf("a permission was taken back: %s", got)
+	}
+	w.Forge.SetDown(true)
+	if d := doctor(t, w.ConfigFile); d.OK {
+		t.Error("a forge that is down is well")
+	}
+}
+
+func TestDoctorAtGitea(t *testing.T) {
+	t.Parallel()
+	for _, forgejo := range []bool{false, true} {
+		w, err := world.NewGitea(context.Background(), world.GiteaConfig{
+			Binary: fencepostBinary, Program: hostileProgram, Dir: t.TempDir(), Now: time.Now, Forgejo: forgejo, Files: behave("pass"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if got := mayBe(doctor(t, w.ConfigFile)); len(got) > 0 {
+			t.Errorf("%s: %v", w.Kind(), got)
+		}
+		rule := gitea.GateRule("main", world.Reviewer, world.CheckName)
+		rule.IgnoreStale, rule.BlockAdmins = false, false
+		w.Repository.Protect(rule)
+		if got := mayBe(doctor(t, w.ConfigFile)); len(got) != 2 || !strings.Contains(got[0], "rule.ignore_stale_approvals") {
+			t.Errorf("%s, two settings broken: %v", w.Kind(), got)
+		}
+	}
+}
