@@ -175,7 +175,7 @@ func TestOlderServersSayLess(t *testing.T) {
 func TestTokensAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	must(t, skip(b.forge.RotateKey()))
+	b.forge.RotateKey()
 	m := b.open("change", "a.md")
 	job := b.join(m).Pipeline().Job("fencepost")
 	text, err := job.Token(audience)
@@ -250,8 +250,7 @@ func TestTheIssuerPublishesItsKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	first := b.forge.Keys()[0].ID
-	second, err := b.forge.RotateKey()
-	must(t, err)
+	second := b.forge.RotateKey()
 	published := func() []string {
 		_, _, body := b.do("GET", "/oauth/discovery/keys", "")
 		var got struct{ Keys []map[string]string }

@@ -52,7 +52,8 @@ type Config struct {
 	// is the fraction of them.
 	Seed uint64
 	Lose float64
-	// Key is the first signing key, of 2048 bits or more; default a fresh one.
+	// Key is the first signing key, of 2048 bits or more; default a fresh one,
+	// made when it is first needed.
 	Key *rsa.PrivateKey
 	// HookTimeout bounds one delivery; default [DefaultHookTimeout].
 	HookTimeout time.Duration
@@ -131,10 +132,6 @@ func New(ctx context.Context, config Config) (*Forge, error) {
 	f.api = f.routes()
 	if config.Key != nil {
 		f.addKey(config.Key)
-		return f, nil
-	}
-	if _, err := f.RotateKey(); err != nil {
-		return nil, err
 	}
 	return f, nil
 }

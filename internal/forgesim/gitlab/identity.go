@@ -45,17 +45,30 @@ type JWK struct {
 
 // RotateKey makes a key that signs from now on, and returns its kid, which is
 // its thumbprint. Those before stay published.
-func (f *Forge) RotateKey() (kid string, err error) {
-	key, err := rsa.GenerateKey(rand.Reader, keyBits)
-	if err != nil {
-		return "", fmt.Errorf("gitlab: signing key: %w", err)
-	}
-	return f.addKey(key), nil
-}
-
-func (f *Forge) addKey(key *rsa.PrivateKey) (kid string) {
+func (f *Forge) RotateKey() (kid string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.needKey()
+	return f.addKey(newKey())
+}
+
+func newKey() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, keyBits)
+	if err != nil {
+		panic("gitlab: signing key: " + err.Error()) // there is always chance
+	}
+	return key
+}
+
+// needKey makes the first key, where there is none. Called with mu held.
+func (f *Forge) needKey() {
+	if len(f.keys) == 0 {
+		f.addKey(newKey())
+	}
+}
+
+// addKey is called with mu held.
+func (f *Forge) addKey(key *rsa.PrivateKey) (kid string) {
 	k := &signingKey{key: key, kid: thumbprint(&key.PublicKey)}
 	f.keys = append(f.keys, k)
 	return k.kid
@@ -72,6 +85,7 @@ func (f *Forge) RetireKey(kid string) {
 func (f *Forge) Keys() []JWK {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.needKey()
 	var out []JWK
 	for _, k := range f.keys {
 		n, e := numbers(&k.key.PublicKey)
@@ -132,6 +146,7 @@ func (f *Forge) Sign(claims map[string]any) (string, error) {
 
 // sign is called with mu held.
 func (f *Forge) sign(claims map[string]any) (string, error) {
+	f.needKey()
 	k := f.keys[len(f.keys)-1]
 	part := func(v any) string { return base64.RawURLEncoding.EncodeToString(encode(v)) }
 	text := part(object{"alg": "RS256", "kid": k.kid, "typ": "JWT"}) + "." + part(claims)

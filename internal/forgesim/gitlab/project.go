@@ -110,9 +110,12 @@ func (f *Forge) CreateProject(ctx context.Context, c Create) (*Project, error) {
 
 // add lists a project whose repository is there. Called with mu held.
 func (f *Forge) add(c Create, under *forgesim.Repository) (*Project, error) {
-	if p, _ := f.find(c.Namespace + "/" + c.Name); p != nil {
+	path := c.Namespace + "/" + c.Name
+	if p, moved := f.find(path); p != nil && !moved {
 		return nil, fmt.Errorf("gitlab: %w", forgesim.ErrExists)
 	}
+	// Nothing leads from a path that is taken again.
+	delete(f.moved, strings.ToLower(path))
 	p := &Project{
 		forge: f, under: under, id: c.ID, made: f.config.Now(), namespace: f.group(c.Namespace, c.NamespaceID), name: c.Name,
 		visibility: "private", settings: GateSettings(),

@@ -290,7 +290,7 @@ func TestConfigurationsThatAreNone(t *testing.T) {
 		"no owner id":        {func(c *remote.Config) { c.Repository.OwnerID = 0 }, fencepost.ErrMalformed},
 		"a way out":          {func(c *remote.Config) { c.Repository.FullName = "acme/.." }, fencepost.ErrMalformed},
 		"a query":            {func(c *remote.Config) { c.Repository.FullName = "acme/handbook?x" }, fencepost.ErrMalformed},
-		"a group":            {func(c *remote.Config) { c.Repository.FullName = "acme/a/b" }, fencepost.ErrMalformed},
+		"a group of no name": {func(c *remote.Config) { c.Repository.FullName = "acme//b" }, fencepost.ErrMalformed},
 		"a tag":              {func(c *remote.Config) { c.Ref = "refs/tags/v1" }, fencepost.ErrMalformed},
 		"no git":             {func(c *remote.Config) { c.Git = nil }, fencepost.ErrMalformed},
 		"a user in the URL":  {func(c *remote.Config) { c.Git = parseURL(t, "https://u:p@git.example") }, fencepost.ErrMalformed},

@@ -20,8 +20,9 @@ import (
 type Repository struct {
 	// ID and OwnerID are the provider's, above 0; they never change.
 	ID, OwnerID int64
-	// FullName is the exact owner/name. It is where to ask; that it is the
-	// right repository is proven by the ids each time.
+	// FullName is the exact owner/name, with all groups where a provider has
+	// groups within groups. It is where to ask; that it is the right repository
+	// is proven by the ids each time.
 	FullName string
 	// Visibility is what it must be; the zero Visibility means any.
 	Visibility Visibility
@@ -104,12 +105,12 @@ type Config struct {
 // or [fencepost.ErrZeroValue].
 func (c Config) Validate() error {
 	bad := func(what string) error { return fmt.Errorf("%s: %w", what, fencepost.ErrMalformed) }
-	owner, name, ok := strings.Cut(c.Repository.FullName, "/")
+	parts := strings.Split(c.Repository.FullName, "/")
 	switch {
 	case c.Repository.ID <= 0 || c.Repository.OwnerID <= 0:
 		return bad("repository: id and owner_id must be above 0")
-	case !ok || !isName(owner) || !isName(name):
-		return bad("repository: name must be owner/name")
+	case len(parts) < 2 || slices.ContainsFunc(parts, func(p string) bool { return !isName(p) }):
+		return bad("repository: name must be owner/name, or groups and a name")
 	case !strings.HasPrefix(c.Ref, "refs/heads/") || len(c.Ref) == len("refs/heads/"):
 		return bad("ref must be refs/heads/ and a branch")
 	case c.Git == nil || c.Git.Host == "" || c.Git.User != nil || c.Git.RawQuery != "" || c.Git.Fragment != "":
