@@ -16,7 +16,7 @@ import (
 )
 
 // openGates makes lanes, pool, healer and both servers. It sends nothing.
-func (a *App) openGates(context.Context) error {
+func (a *App) openGates(ctx context.Context) error {
 	a.lanes = map[gate.Name]lane{}
 	lanes := newLanes(a)
 	var gates []*gate.Gate
@@ -39,7 +39,7 @@ func (a *App) openGates(context.Context) error {
 	if err := a.openHealer(watched); err != nil {
 		return err
 	}
-	if err := a.openIngress(); err != nil {
+	if err := a.openIngress(ctx); err != nil {
 		return err
 	}
 	a.openOps()
@@ -168,7 +168,7 @@ func (a admission) Admit(h fencepost.Headers, body []byte) error {
 	return err
 }
 
-func (a *App) openIngress() error {
+func (a *App) openIngress(ctx context.Context) error {
 	routes := make([]ingress.Route, len(a.Config.Gates))
 	sets := map[fencepost.RouteName]fencepost.TrustSetName{}
 	for i, g := range a.Config.Gates {
@@ -181,6 +181,11 @@ func (a *App) openIngress() error {
 				inbox: a.spine.inbox, ledger: a.spine.ledger, journal: a.journal, gate: name, wake: a.pool.Wake, now: a.Now,
 			},
 		}
+		job, err := a.job(ctx, a.lanes[name])
+		if err != nil {
+			return err
+		}
+		routes[i].Job = job
 	}
 	if a.sourcing != nil {
 		for _, r := range a.sourcing.routes {

@@ -13,7 +13,9 @@ import (
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/notebook"
+	"github.com/fencepost/fencepost/internal/gate/shelf"
 	"github.com/fencepost/fencepost/internal/gate/sqlnotebook"
+	"github.com/fencepost/fencepost/internal/gate/sqlshelf"
 	"github.com/fencepost/fencepost/internal/inbox"
 	"github.com/fencepost/fencepost/internal/inbox/sqlinbox"
 	"github.com/fencepost/fencepost/internal/store"
@@ -55,6 +57,15 @@ type memory interface {
 	gate.Standings
 }
 
+// results are what jobs fetch, as the controller uses it.
+type results interface {
+	Put(ctx context.Context, d fencepost.DeliveryID, document []byte) error
+	End(ctx context.Context, d fencepost.DeliveryID, why fencepost.Reason) error
+	Get(ctx context.Context, d fencepost.DeliveryID) (shelf.Entry, bool, error)
+	PollKey(ctx context.Context) (fencepost.Secret, error)
+	Expire(ctx context.Context) error
+}
+
 // A spine is what gates rest on: in the data directory, or in a database that
 // several machines share (DESIGN §12).
 type spine struct {
@@ -62,6 +73,7 @@ type spine struct {
 	inbox     inbound
 	artifacts artifacts
 	notebook  memory
+	results   results
 	// rows counts those of the ledger, and says whether it is full.
 	rows func(context.Context) (rows int, full bool, err error)
 	// clean cleans the ledger up until its context ends; nil where the ledger
@@ -89,9 +101,9 @@ func (a *App) openDatabase(ctx context.Context) error {
 	return nil
 }
 
-// openSpine opens ledger, inbox, notebook and artifacts.
+// openSpine opens ledger, inbox, notebook, artifacts and results.
 func (a *App) openSpine(ctx context.Context) error {
-	steps := []func(context.Context) error{a.openLedger, a.openInbox, a.openNotebook, a.openArtifacts}
+	steps := []func(context.Context) error{a.openLedger, a.openInbox, a.openNotebook, a.openArtifacts, a.openResults}
 	if a.db != nil {
 		steps = []func(context.Context) error{a.leftBehind, a.openSharedLedger, a.openSharedInbox, a.openSharedRest}
 	}
@@ -173,6 +185,16 @@ func (a *App) openArtifacts(ctx context.Context) error {
 	return nil
 }
 
+func (a *App) openResults(ctx context.Context) error {
+	s, err := shelf.Open(ctx, a.sub("results"), a.resultLimits(), a.Now)
+	if err != nil {
+		return err
+	}
+	a.opened(s.Close)
+	a.spine.results = s
+	return nil
+}
+
 func (a *App) openSharedLedger(ctx context.Context) error {
 	c := a.Config
 	l, err := sqlledger.OpenOn(ctx, a.db, sqlledger.Config{
@@ -224,7 +246,11 @@ func (a *App) openSharedRest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.spine.notebook, a.spine.artifacts = notes, evidence
+	shelved, err := sqlshelf.Open(ctx, a.db, a.resultLimits())
+	if err != nil {
+		return err
+	}
+	a.spine.notebook, a.spine.artifacts, a.spine.results = notes, evidence, shelved
 	return nil
 }
 

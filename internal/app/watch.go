@@ -170,6 +170,9 @@ func (a *App) upkeep(ctx context.Context) error {
 			if err := a.spine.artifacts.Expire(ctx); err != nil {
 				a.Log.Warn("old evidence could not be removed", "reason", string(fencepost.ReasonOf(err)))
 			}
+			if err := a.spine.results.Expire(ctx); err != nil {
+				a.Log.Warn("old results could not be removed", "reason", string(fencepost.ReasonOf(err)))
+			}
 		}
 	}
 }
