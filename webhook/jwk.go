@@ -4,6 +4,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
@@ -250,3 +251,18 @@ func decodeBase64URL(text string) ([]byte, bool) {
 }
 
 var strictBase64URL = base64.RawURLEncoding.Strict()
+
+// MarshalJSON is the key as [ParseJWK] reads it.
+func (k JWK) MarshalJSON() ([]byte, error) {
+	if err := checkKey(k.Key); err != nil {
+		return nil, fmt.Errorf("webhook: key: %w: %w", err, fencepost.ErrMalformed)
+	}
+	return json.Marshal(struct {
+		Type      string `json:"kty"`
+		KeyID     string `json:"kid,omitempty"`
+		Use       string `json:"use"`
+		Algorithm string `json:"alg"`
+		Exponent  string `json:"e"`
+		Modulus   string `json:"n"`
+	}{"RSA", k.KeyID, "sig", "RS256", encodeInteger(big.NewInt(int64(k.Key.E))), encodeInteger(k.Key.N)})
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/webhook"
 )
 
 // A Config is a validated configuration: parsed values only. [Parse] makes
@@ -56,11 +57,21 @@ type TrustSet struct {
 	Anchors []Anchor
 }
 
-// An Anchor is one HMAC key with its window.
+// Public reports whether the set holds public keys, which verify the tokens of
+// jobs, and not secrets, which verify webhooks.
+func (t TrustSet) Public() bool { return len(t.Anchors) > 0 && t.Anchors[0].Secret.IsZero() }
+
+// An Anchor is one key with its window: an HMAC secret, or a public RSA key
+// that is here, or one that is known by its thumbprint alone.
 type Anchor struct {
 	ID fencepost.AnchorID
-	// Secret is resolved at use; it has 16 bytes or more.
+	// Secret is resolved at use; it has 16 bytes or more. Zero for a public
+	// key.
 	Secret SecretRef
+	// JWK refers to a public key; see [webhook.ParseJWK].
+	JWK SecretRef
+	// Thumbprint is the key's where it has neither.
+	Thumbprint webhook.Thumbprint
 	// From is inclusive, Until exclusive; zero means no such end.
 	From, Until time.Time
 }
@@ -68,8 +79,11 @@ type Anchor struct {
 // A ProviderKind is the closed list of providers.
 type ProviderKind string
 
-// GitHub is the one provider of gates in this version.
-const GitHub ProviderKind = "github"
+// The providers of gates beside those of sources.
+const (
+	GitHub ProviderKind = "github"
+	GitLab ProviderKind = "gitlab"
+)
 
 // A Gate is one gate's policy.
 type Gate struct {
@@ -88,6 +102,8 @@ type Gate struct {
 	// administrator's, to read the branch rule with.
 	Reviewer  Reviewer
 	RuleToken SecretRef
+	// GitLab is how a gate at GitLab knows its jobs, and what it reads with.
+	GitLab GitLabGate
 	// Repository is the gated one.
 	Repository Repository
 	// Base is a full branch ref.
@@ -96,6 +112,8 @@ type Gate struct {
 	Check string
 	// Plan is what runs.
 	Plan Plan
+	// MaxSignedAge shortens the replay window's for this route; 0: it does not.
+	MaxSignedAge time.Duration
 	// AllowHTTP lets the gate's URLs be plain http.
 	AllowHTTP bool
 	// AllowPrivate lets host names lead to private addresses.
@@ -105,6 +123,30 @@ type Gate struct {
 	// Digest is the digest of the policy: of everything above, and of no
 	// secret. Domain "fencepost.gate-policy/v1".
 	Digest [32]byte
+}
+
+// A GitLabGate is what gates at GitLab have of their own.
+type GitLabGate struct {
+	// Issuer is the instance's own URL without a trailing slash. The caller
+	// must not change it.
+	Issuer *url.URL
+	// Audience is whom jobs' tokens are made for.
+	Audience string
+	// Token refers to an access token with read_api and read_repository.
+	Token SecretRef
+	// Policy is whose job is believed.
+	Policy Policy
+}
+
+// A Policy is a pipeline execution policy of GitLab.
+type Policy struct {
+	// Project is the security policy project's id, Path its path.
+	Project int64
+	Path    string
+	// Commits of that project are allowed; 1 to 16, all different.
+	Commits []fencepost.CommitID
+	// Job is the name of the policy's job.
+	Job string
 }
 
 // An App is a GitHub App's installation.

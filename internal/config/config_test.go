@@ -178,7 +178,15 @@ func TestParseNamesEachFault(t *testing.T) {
 		{"route with a capital", "  docs:\n", "  Docs:\n", []string{"f.yaml:7:3: gates.Docs: must be a name of 1 to 63 characters"}},
 		{"unknown trust set", "    trust: acme", "    trust: acne", []string{"f.yaml:9:5: gates.docs.trust: names no trust set; known are: acme"}},
 		{"unknown provider", "provider: github", "provider: bitbucket", []string{"gates.docs.provider: must be one of github, gitlab, gitea, forgejo"}},
-		{"provider of later", "provider: github", "provider: gitlab", []string{"f.yaml:8:5: gates.docs.provider: gitlab is not yet supported in this version"}},
+		{"gitlab as GitHub", "provider: github", "provider: gitlab", []string{
+			"f.yaml:7:3: gates.docs.api: missing: gitlab has no address of its own: add it, such as api: https://git.example.org/api/v4",
+			"f.yaml:7:3: gates.docs.git: missing", "f.yaml:7:3: gates.docs.audience: missing", "f.yaml:7:3: gates.docs.token: missing",
+			"f.yaml:7:3: gates.docs.policy: missing", "f.yaml:9:5: gates.docs.trust: names a set of secrets",
+			"f.yaml:10:5: gates.docs.app: has no meaning for gitlab, which knows a gate by its policy"}},
+		{"groups within groups at GitHub", "name: acme/docs", "name: acme/handbooks/docs", []string{"gates.docs.repository.name: must be owner/name: github has no groups"}},
+		{"fields of gitlab at GitHub", "provider: github", "provider: github\n    issuer: https://git.example.org\n    audience: a\n    token: env:T\n    policy: {project: 31, path: a/b, commits: [1234567890123456789012345678901234567890], job: j}", []string{
+			"gates.docs.issuer: has no meaning for github, which knows a gate by its App", "gates.docs.audience: has no meaning",
+			"gates.docs.token: has no meaning", "gates.docs.policy: has no meaning"}},
 		{"database that is no URL", "data_dir: ./data", "data_dir: ./data\ndatabase: state.db", []string{"f.yaml:3:1: database: must be empty, a PostgreSQL URL, or a reference to one"}},
 		{"database of another make", "data_dir: ./data", "data_dir: ./data\ndatabase: mysql://u:p@h/d", []string{"f.yaml:3:1: database: must be empty, a PostgreSQL URL, or a reference to one"}},
 		{"signed age on github", "provider: github", "provider: github\n    max_signed_age: 1m", []string{"gates.docs.max_signed_age: has no meaning for github"}},
@@ -249,6 +257,68 @@ func TestAGateOfGitea(t *testing.T) {
 	}
 	_, err = Parse("f.yaml", []byte(edit(t, text, "check: fencepost/docs", "check: fencepost/*")))
 	wantFaults(t, err, []string{"gates.docs.check: must have no character that is special in the rule's patterns"})
+}
+
+// gitlabGate is a gate at GitLab, in the place of the one of whole.
+func gitlabGate(t testing.TB) string {
+	t.Helper()
+	text := edit(t, whole, "provider: github", "provider: gitlab\n    api: https://git.example.org/api/v4\n    git: https://git.example.org")
+	text = edit(t, text, "app: {id: 1, installation: 2, key: file:secrets/app.pem}", "audience: https://fencepost.example.org\n    token: env:READER\n"+
+		"    policy: {project: 31, path: acme/security/policies, commits: [1111111111222222222233333333334444444444, aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd], job: fencepost}\n"+
+		"    max_signed_age: 1m")
+	text = edit(t, text, "secret: file:secrets/acme", "jwk: file:secrets/acme.jwk")
+	return edit(t, text, "name: acme/docs", "name: acme/handbooks/docs")
+}
+
+// TestAGateOfGitLab: what it asks for, and that all of it is part of the
+// policy.
+func TestAGateOfGitLab(t *testing.T) {
+	t.Parallel()
+	text := gitlabGate(t)
+	c, err := Parse("f.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := c.Gates[0]
+	l := g.GitLab
+	if g.Provider != GitLab || g.Repository.FullName() != "acme/handbooks/docs" || g.MaxSignedAge != time.Minute ||
+		l.Issuer.String() != "https://git.example.org" || l.Audience != "https://fencepost.example.org" || l.Token.String() != "env:READER" ||
+		l.Policy.Project != 31 || l.Policy.Path != "acme/security/policies" || l.Policy.Job != "fencepost" ||
+		len(l.Policy.Commits) != 2 || l.Policy.Commits[1].String() != "aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd" {
+		t.Errorf("%+v", g)
+	}
+	for _, swap := range [][2]string{
+		{"audience: https://f", "audience: https://g"}, {"env:READER", "env:OTHER"}, {"project: 31", "project: 32"},
+		{"acme/security/policies", "acme/policies"}, {"[1111111111222222222233333333334444444444, ", "["}, {"job: fencepost", "job: gate"},
+		{"max_signed_age: 1m", "max_signed_age: 2m"}, {"provider: gitlab\n", "provider: gitlab\n    issuer: https://gitlab.example.org\n"},
+	} {
+		c, err := Parse("f.yaml", []byte(edit(t, text, swap[0], swap[1])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Gates[0].Digest == g.Digest {
+			t.Errorf("%q in place of %q has the same digest", swap[1], swap[0])
+		}
+	}
+	for _, tt := range []struct {
+		old, new string
+		want     []string
+	}{
+		{"project: 31", "project: 1296269", []string{"gates.docs.policy.project: is the gated repository itself"}},
+		{"aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd", "1111111111222222222233333333334444444444", []string{"gates.docs.policy.commits[1]: is listed already"}},
+		{"[1111111111222222222233333333334444444444, aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd]", "[]", []string{"gates.docs.policy.commits: must have 1 to 16 entries, has 0"}},
+		{"aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd", "main", []string{"gates.docs.policy.commits[1]: must be a full commit id"}},
+		{"job: fencepost", "job: ' fencepost'", []string{"gates.docs.policy.job: must be a job's name"}},
+		{"path: acme/security/policies", "path: policies", []string{"gates.docs.policy.path: must be owner/name"}},
+		{"name: acme/handbooks/docs", "name: acme/../docs", []string{"gates.docs.repository.name: must be owner/name, or with gitlab the path with all groups"}},
+		{"audience: https://fencepost.example.org", "audience: two words", []string{"gates.docs.audience: must be 1 to 255 printable ASCII characters without spaces"}},
+		{"provider: gitlab\n", "provider: gitlab\n    issuer: http://git.example.org\n", []string{"gates.docs.issuer: must be https, is http"}},
+		{"provider: gitlab\n", "provider: gitlab\n    reviewer: {id: 7, login: gatekeeper, token: env:T}\n", []string{"gates.docs.reviewer: has no meaning for gitlab, which knows a gate by its policy"}},
+		{"jwk: file:secrets/acme.jwk", "secret: file:secrets/acme", []string{"gates.docs.trust: names a set of secrets"}},
+	} {
+		_, err := Parse("f.yaml", []byte(edit(t, text, tt.old, tt.new)))
+		wantFaults(t, err, tt.want)
+	}
 }
 
 // wantFaults holds err against the faults that it must join: each wanted

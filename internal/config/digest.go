@@ -13,8 +13,10 @@ import "github.com/fencepost/fencepost"
 // SHA-256, external verification, wall, CPU, memory, processes, open files,
 // file size, scratch, scratch files, program size, allow_http, allow_private,
 // symlinks, gitlinks, names. With gitea and forgejo there follow reviewer id,
-// login, token reference and rule token reference. Durations are nanoseconds,
-// sizes bytes.
+// login, token reference and rule token reference; with gitlab issuer, audience,
+// token reference, policy project id and path, allowed commits (a list, each its
+// 20 bytes, in the order of the file), job name, and max_signed_age. Durations
+// are nanoseconds, sizes bytes.
 func (g *Gate) policyDigest() [32]byte {
 	e := fencepost.NewEncoder("fencepost.gate-policy/v1").
 		Text(string(g.Route)).Text(string(g.Provider)).Text(g.API.String()).Text(g.Git.String()).
@@ -25,10 +27,25 @@ func (g *Gate) policyDigest() [32]byte {
 	g.Plan.encode(e)
 	e.Bool(g.AllowHTTP).Bool(g.AllowPrivate).
 		Text(g.Content.Symlinks).Text(g.Content.Gitlinks).Text(g.Content.Names)
-	if g.Provider != GitHub {
+	switch g.Provider {
+	case Gitea, Forgejo:
 		e.Int(g.Reviewer.ID).Text(g.Reviewer.Login).Text(g.Reviewer.Token.String()).Text(g.RuleToken.String())
+	case GitLab:
+		g.GitLab.encode(e)
+		e.Int(int64(g.MaxSignedAge))
 	}
 	return e.Sum()
+}
+
+// encode appends: issuer, audience, token reference, policy project id and path,
+// allowed commits, job name.
+func (g *GitLabGate) encode(e *fencepost.Encoder) {
+	p := g.Policy
+	e.Text(g.Issuer.String()).Text(g.Audience).Text(g.Token.String()).Int(p.Project).Text(p.Path).List(len(p.Commits))
+	for _, id := range p.Commits {
+		e.Bytes(id.ObjectID[:])
+	}
+	e.Text(p.Job)
 }
 
 // encode appends: action URL, action commit (its 20 bytes), action user name,

@@ -70,9 +70,19 @@ type document struct {
 type anchorSection struct {
 	// ID names the key in logs and receipts; unique in its set.
 	ID anchorID `yaml:"id" need:"required" example:"2026-q4"`
-	// Secret refers to the HMAC secret that the sender was given: 16 bytes or
-	// more, in no other anchor of the set.
-	Secret SecretRef `yaml:"secret" need:"required" example:"file:secrets/acme"`
+	// Secret refers to the HMAC secret that the sender of webhooks was given:
+	// 16 bytes or more, in no other anchor of the set. An anchor has exactly
+	// one of secret, jwk and thumbprint, and a set is all secrets or none.
+	Secret SecretRef `yaml:"secret" example:"file:secrets/acme"`
+	// JWK refers to a public RSA key of a GitLab instance, with which it signs
+	// the tokens of jobs: a JSON Web Key, as the instance publishes it under
+	// /oauth/discovery/keys. It is no secret: others may read the file, but not
+	// write it.
+	JWK SecretRef `yaml:"jwk" example:"file:keys/gitlab-2026.json"`
+	// Thumbprint names such a key by its RFC 7638 thumbprint, in base64url: it
+	// is fetched from the gate's issuer in the background, and used if it has
+	// this thumbprint. Until it was found, nothing is accepted that it signed.
+	Thumbprint keyThumbprint `yaml:"thumbprint" example:"NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"`
 	// From is the first moment at which a delivery signed by this key may be
 	// received (inclusive). Without it there is no earliest one.
 	From time.Time `yaml:"from" example:"2026-10-01T00:00:00Z"`
@@ -83,12 +93,11 @@ type anchorSection struct {
 
 // gateSection is one gate.
 type gateSection struct {
-	// Provider is what runs the repository. In this version: github, gitea or
-	// forgejo.
+	// Provider is what runs the repository.
 	Provider string `yaml:"provider" need:"required" example:"github" oneof:"github gitlab gitea forgejo"`
 	// API is the base URL of the provider's REST interface. Of github it may
 	// be left out together with git, and is https://api.github.com then; of
-	// gitea and forgejo it ends in /api/v1.
+	// gitea and forgejo it ends in /api/v1, of gitlab in /api/v4.
 	API location `yaml:"api" example:"https://git.example.org/api/v1"`
 	// Git is the base URL of its smart-HTTP repositories. Of github it may be
 	// left out together with api, and is https://github.com then.
@@ -105,13 +114,27 @@ type gateSection struct {
 	// repository, with read:repository alone: nobody else may read the branch
 	// rule. Required beside reviewer.
 	RuleToken SecretRef `yaml:"rule_token" example:"file:secrets/rule-token"`
+	// Issuer is the instance's own URL, which its jobs' tokens name as their
+	// issuer, and the addresses of its pages begin with. Of gitlab alone;
+	// without it, it is git.
+	Issuer location `yaml:"issuer" example:"https://gitlab.example.org"`
+	// Audience is what jobs ask their tokens for: the controller's own URL, and
+	// of nobody else's. Required for gitlab, and of no other provider.
+	Audience audience `yaml:"audience" example:"https://fencepost.example.org"`
+	// Token refers to an access token with read_api and read_repository, of a
+	// maintainer of the project: others are not shown its settings. Required
+	// for gitlab, and of no other provider.
+	Token SecretRef `yaml:"token" example:"file:secrets/gitlab-token"`
+	// Policy is the pipeline execution policy whose job is believed. Required
+	// for gitlab, and of no other provider.
+	Policy *policySection `yaml:"policy" example:"{project: 31, path: acme/policies, commits: [<40 hex>], job: fencepost}"`
 	// Repository is the one whose requests are gated.
 	Repository *repositorySection `yaml:"repository" need:"required" example:"{id: 1296269, owner_id: 1, name: acme/docs}"`
 	// Base is the branch that requests must be against.
 	Base branchRef `yaml:"base" need:"required" example:"refs/heads/main"`
 	// Check is the name of the check run that is published, or with gitea and
 	// forgejo the context of the commit status; the branch rule requires it.
-	// Unique among the gates of one repository.
+	// With gitlab it is only shown. Unique among the gates of one repository.
 	Check checkName `yaml:"check" need:"required" example:"fencepost/docs"`
 	// Plan is what runs.
 	Plan *planSection `yaml:"plan" need:"required" example:"{action: {url: https://github.com/acme/checks.git, commit: <40 hex>}, program: bin/check, sha256: <64 hex>}"`
@@ -122,7 +145,7 @@ type gateSection struct {
 	// and loopback addresses, as on a network of your own.
 	AllowPrivate bool `yaml:"allow_private" default:"false"`
 	// MaxSignedAge shortens replay.max_signed_age for this route. It belongs
-	// to providers that sign a time; github, gitea and forgejo do not.
+	// to providers that sign a time: gitlab alone does.
 	MaxSignedAge time.Duration `yaml:"max_signed_age" min:"1s" max:"1h" example:"1m"`
 	// Content says which things a tree may hold.
 	Content Content `yaml:"content"`
@@ -150,15 +173,30 @@ type reviewerSection struct {
 	Token SecretRef `yaml:"token" need:"required" example:"file:secrets/reviewer-token"`
 }
 
+// policySection says whose job a gate at GitLab believes.
+type policySection struct {
+	// Project is the id of the security policy project.
+	Project int64 `yaml:"project" need:"required" example:"31" min:"1" max:"9223372036854775807"`
+	// Path is its path with its groups.
+	Path projectPath `yaml:"path" need:"required" example:"acme/policies"`
+	// Commits are the commits of the policy project whose policies are allowed.
+	// To change the policy, add the new commit before it is merged there, and
+	// take the old one out when no train is under way with it.
+	Commits []commitID `yaml:"commits" need:"required" least:"1" most:"16" example:"[<40 hex>]"`
+	// Job is the name of the policy's job.
+	Job jobName `yaml:"job" need:"required" example:"fencepost"`
+}
+
 // repositorySection names a repository by what doesn't change, and by what it
 // must still be called.
 type repositorySection struct {
 	// ID is the repository's id, which survives renames.
 	ID int64 `yaml:"id" need:"required" example:"1296269" min:"1" max:"9223372036854775807"`
-	// OwnerID is the id of the user or organization that owns it.
+	// OwnerID is the id of the user or organization that owns it, at gitlab
+	// that of its namespace.
 	OwnerID int64 `yaml:"owner_id" need:"required" example:"1" min:"1" max:"9223372036854775807"`
-	// Name is owner/name.
-	Name repositoryName `yaml:"name" need:"required" example:"acme/docs"`
+	// Name is owner/name, at gitlab the path with all groups.
+	Name projectPath `yaml:"name" need:"required" example:"acme/docs"`
 }
 
 // planSection pins what a gate runs.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/fencepost/fencepost/webhook"
 )
 
 // MinSecretBytes is the least length of an HMAC secret (DESIGN §10).
@@ -51,7 +54,7 @@ func Parse(file string, text []byte) (*Config, error) {
 }
 
 func read(file string, text []byte) *validator {
-	v := &validator{decoder: newDecoder(file), dir: filepath.Dir(file), cfg: &Config{File: file}, trusted: map[name]bool{}}
+	v := &validator{decoder: newDecoder(file), dir: filepath.Dir(file), cfg: &Config{File: file}, trusted: map[name]bool{}, pinned: map[pin]string{}, issuers: map[name]string{}}
 	// Places of other programs are compared with ours, which takes absolute
 	// paths; where there is no working directory, relative ones have to do.
 	v.abs = v.dir
@@ -89,11 +92,16 @@ func (v *validator) trySecrets(env Lookup) {
 	// Two anchors of a set may refer to one secret by different names; only
 	// digests are kept to tell.
 	seen := map[string]string{}
+	keys := map[pin]string{}
 	// What many sections share is tried once.
 	tried := map[secretTry]error{}
 	for _, use := range v.refs {
 		if use.as == asHMAC {
 			v.tryHMAC(use, env, seen)
+			continue
+		}
+		if use.as == asJWK {
+			v.tryJWK(use, env, keys)
 			continue
 		}
 		what := secretTry{use.ref, use.as}
@@ -122,12 +130,37 @@ func try(use secretUse, env Lookup) error {
 		return err
 	}
 	defer secret.Zero()
-	if use.as == asAppKey {
-		if _, err := ParseAppKey(secret); err != nil {
-			return fmt.Errorf("%s: %w", use.ref, err)
-		}
+	switch use.as {
+	case asAppKey:
+		_, err = ParseAppKey(secret)
+	case asJWK:
+		_, err = webhook.ParseJWK(secret.Reveal())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", use.ref, err)
 	}
 	return nil
+}
+
+// tryJWK holds a key against the others of its set, also those that are known
+// by their thumbprint alone.
+func (v *validator) tryJWK(use secretUse, env Lookup, seen map[pin]string) {
+	text, err := use.ref.Resolve(env)
+	if err != nil {
+		v.refuse(use.path, "%s", err)
+		return
+	}
+	key, err := webhook.ParseJWK(text.Reveal())
+	if err != nil {
+		v.refuse(use.path, "%s: %s", use.ref, err)
+		return
+	}
+	this := pin{use.set, key.Thumbprint}
+	if there := cmp.Or(seen[this], v.pinned[this]); there != "" {
+		v.refuse(use.path, "%s: is the same key as %s; give each anchor its own", use.ref, there)
+		return
+	}
+	seen[this] = use.path
 }
 
 func (v *validator) tryHMAC(use secretUse, env Lookup, seen map[string]string) {

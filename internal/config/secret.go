@@ -33,6 +33,9 @@ type SecretRef struct {
 	name string
 	// dir is what a relative path is relative to.
 	dir string
+	// public is set for what is no secret: others may read it, but not write
+	// it.
+	public bool
 }
 
 type secretKind string
@@ -95,7 +98,7 @@ func (r SecretRef) Resolve(env Lookup) (fencepost.Secret, error) {
 	var err error
 	switch r.kind {
 	case secretFile:
-		raw, err = readSecret(r.path(), true)
+		raw, err = readSecret(r.path(), guardOf(r.public))
 	case secretEnv:
 		value, ok := env(r.name)
 		if !ok {
@@ -109,7 +112,7 @@ func (r SecretRef) Resolve(env Lookup) (fencepost.Secret, error) {
 			break
 		}
 		// systemd itself guards the directory, with modes of its own choice.
-		raw, err = readSecret(filepath.Join(dir, r.name), false)
+		raw, err = readSecret(filepath.Join(dir, r.name), unguarded)
 	default:
 		err = errors.New("no reference")
 	}
@@ -135,11 +138,28 @@ func (r SecretRef) path() string {
 	return filepath.Join(r.dir, r.name)
 }
 
-// readSecret reads a regular file. If guarded, it must be readable by its
-// owner alone, who must be this process's user or root: a secret that others
-// may read is none, and one that others may write is theirs. What is checked
-// is the open file, so that nothing can be put in its place in between.
-func readSecret(path string, guarded bool) ([]byte, error) {
+// A guard says what others than its owner may do with a file: what they may
+// not.
+type guard uint32
+
+const (
+	unguarded  guard = 0
+	unwritable guard = 0o022
+	unreadable guard = 0o077
+)
+
+func guardOf(public bool) guard {
+	if public {
+		return unwritable
+	}
+	return unreadable
+}
+
+// readSecret reads a regular file. If guarded, it must be its owner's alone,
+// who must be this process's user or root: a secret that others may read is
+// none, and one that others may write is theirs. What is checked is the open
+// file, so that nothing can be put in its place in between.
+func readSecret(path string, g guard) ([]byte, error) {
 	f, err := openSecret(path)
 	if err != nil {
 		return nil, describeOpen(err)
@@ -152,8 +172,8 @@ func readSecret(path string, guarded bool) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("it is not a regular file")
 	}
-	if guarded {
-		if err := guardFile(info, path); err != nil {
+	if g != unguarded {
+		if err := guardFile(info, path, g); err != nil {
 			return nil, err
 		}
 	}

@@ -17,10 +17,14 @@ func openSecret(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 }
 
-// guardFile refuses a file that others than its owner may read or write, and
-// one whose owner is neither this process's user nor root.
-func guardFile(info fs.FileInfo, path string) error {
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+// guardFile refuses a file with which others than its owner may do what g
+// forbids, and one whose owner is neither this process's user nor root.
+func guardFile(info fs.FileInfo, path string, g guard) error {
+	switch mode := info.Mode().Perm(); {
+	case guard(mode)&g == 0:
+	case g == unwritable:
+		return fmt.Errorf("others may write it (mode %04o): chmod go-w %s", mode, shellQuote(path))
+	default:
 		return fmt.Errorf("others may read it (mode %04o): chmod 600 %s", mode, shellQuote(path))
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)

@@ -22,7 +22,7 @@ func (v *validator) sources(doc *document) {
 	for _, key := range sortedKeys(doc.Sources) {
 		section := doc.Sources[key]
 		path := "sources." + string(key)
-		v.trusts(doc, path, section.Trust)
+		v.trusts(doc, path, section.Trust, false)
 		if _, taken := doc.Gates[key]; taken {
 			v.refuse(path, "is the name of a gate too (line %d), and would have its webhook URL; rename one of the two", v.at("gates."+string(key)).line)
 		}

@@ -23,8 +23,11 @@ var (
 	sizePattern       = regexp.MustCompile(`^[0-9]+(B|KiB|MiB|GiB|TiB)$`)
 	idPattern         = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	repositoryPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[A-Za-z0-9._-]{1,100}$`)
+	projectPattern    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)+$`)
 	branchPattern     = regexp.MustCompile(`^refs/heads/[^\s~^:?*\[\\]+$`)
 	checkPattern      = regexp.MustCompile(`^[!-~]([ -~]{0,98}[!-~])?$`)
+	jobPattern        = regexp.MustCompile(`^[!-~]([ -~]{0,253}[!-~])?$`)
+	audiencePattern   = regexp.MustCompile(`^[!-~]{1,255}$`)
 	programPattern    = regexp.MustCompile(`^[^/\\].*$`)
 	absolutePattern   = regexp.MustCompile(`^/`)
 	pathPattern       = regexp.MustCompile(`^.+$`)
@@ -118,12 +121,63 @@ func (r *repositoryName) UnmarshalText(text []byte) error {
 	if err := setText(r, r.describe(), 201, text); err != nil {
 		return err
 	}
-	if _, repo, _ := strings.Cut(string(text), "/"); repo == "." || repo == ".." || strings.HasSuffix(repo, ".git") {
+	if !legalSegments(string(text)) {
 		*r = ""
 		return errors.New("must be owner/name, without .git at the end")
 	}
 	return nil
 }
+
+// projectPath is a project with its namespace, which may be groups within
+// groups, as the provider spells them.
+type projectPath string
+
+func (*projectPath) describe() leaf {
+	return leaf{"owner/name, or with gitlab the path with all groups, exactly as the provider spells it", projectPattern}
+}
+
+func (p *projectPath) UnmarshalText(text []byte) error {
+	if err := setText(p, p.describe(), 1024, text); err != nil {
+		return err
+	}
+	if !legalSegments(string(text)) {
+		*p = ""
+		return errors.New("must be " + p.describe().what + ", without .git at the end")
+	}
+	return nil
+}
+
+// nested reports whether there is more than an owner and a name.
+func (p projectPath) nested() bool { return strings.Count(string(p), "/") > 1 }
+
+// legalSegments reports whether what follows the first slash can be names.
+func legalSegments(path string) bool {
+	_, rest, _ := strings.Cut(path, "/")
+	for segment := range strings.SplitSeq(rest, "/") {
+		if segment == "." || segment == ".." || len(segment) > 100 || strings.HasSuffix(segment, ".git") {
+			return false
+		}
+	}
+	return true
+}
+
+// jobName names a job of a pipeline.
+type jobName string
+
+func (*jobName) describe() leaf {
+	return leaf{"a job's name of 1 to 255 printable ASCII characters, no space at its ends", jobPattern}
+}
+
+func (j *jobName) UnmarshalText(text []byte) error { return setText(j, j.describe(), 255, text) }
+
+// audience is whom a token is made for.
+type audience string
+
+func (*audience) describe() leaf {
+	return leaf{"1 to 255 printable ASCII characters without spaces, such as https://fencepost.example.org", audiencePattern}
+}
+
+func (a *audience) UnmarshalText(text []byte) error { return setText(a, a.describe(), 255, text) }
 
 // branchRef is a full branch ref.
 type branchRef string

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -28,6 +27,10 @@ type validator struct {
 	repositories struct{ byID, byName map[string]string }
 	// trusted are the trust sets that a gate or a source uses.
 	trusted map[name]bool
+	// pinned says where a key stands that is known by its thumbprint.
+	pinned map[pin]string
+	// issuers are those whose keys a trust set holds.
+	issuers map[name]string
 }
 
 // A secretUse is one reference with what the secret must be.
@@ -45,6 +48,7 @@ const (
 	asHMAC secretForm = iota + 1
 	asAppKey
 	asToken
+	asJWK
 )
 
 func (v *validator) refuse(path, format string, args ...any) {
@@ -172,37 +176,12 @@ func (v *validator) secure(path string, l location, allowed bool, unless string)
 	return l.url
 }
 
-func (v *validator) trust(doc *document) {
-	for _, set := range sortedKeys(doc.Trust) {
-		t := TrustSet{Name: fencepost.TrustSetName(set)}
-		lines := map[anchorID]int{}
-		refs := map[string]int{}
-		for i, a := range doc.Trust[set] {
-			path := fmt.Sprintf("trust.%s[%d]", set, i)
-			if line, twice := lines[a.ID]; twice && a.ID != "" {
-				v.refuse(path+".id", "is the id of another anchor of this set too (line %d); give each its own", line)
-			}
-			lines[a.ID] = v.at(path + ".id").line
-			if line, twice := refs[a.Secret.String()]; twice && !a.Secret.IsZero() {
-				v.refuse(path+".secret", "is the secret of another anchor of this set too (line %d); give each its own", line)
-			}
-			refs[a.Secret.String()] = v.at(path + ".secret").line
-			if !a.Until.IsZero() && !a.From.Before(a.Until) {
-				v.refuse(path+".until", "must be later than from, or no moment is left")
-			}
-			ref := v.use(path+".secret", a.Secret, asHMAC, string(set))
-			t.Anchors = append(t.Anchors, Anchor{ID: fencepost.AnchorID(a.ID), Secret: ref, From: a.From, Until: a.Until})
-		}
-		v.cfg.Trust = append(v.cfg.Trust, t)
-	}
-}
-
 // use notes a reference to be tried, and ties it to the file's directory.
 func (v *validator) use(path string, ref SecretRef, as secretForm, set string) SecretRef {
 	if ref.IsZero() {
 		return ref
 	}
-	ref.dir = v.dir
+	ref.dir, ref.public = v.dir, as == asJWK
 	v.refs = append(v.refs, secretUse{path: path, ref: ref, as: as, set: set})
 	return ref
 }
@@ -212,24 +191,17 @@ func (v *validator) gates(doc *document) {
 	for _, key := range sortedKeys(doc.Gates) {
 		section := doc.Gates[key]
 		path := "gates." + string(key)
-		v.trusts(doc, path, section.Trust)
+		v.trusts(doc, path, section.Trust, ProviderKind(section.Provider) == GitLab)
 		g, whole := v.gate(path, key, section)
 		if !whole {
 			continue
 		}
+		v.issued(path, section.Trust, g)
 		repo := v.same(path, g.API, g.Repository)
 		v.distinct(checks, path, ".check", repo+"\x00"+strings.ToLower(g.Check), path,
 			"is the check of %s too, in the same repository; give each gate its own")
 		g.Digest = g.policyDigest()
 		v.cfg.Gates = append(v.cfg.Gates, g)
-	}
-}
-
-// trusts notes that a section uses a trust set.
-func (v *validator) trusts(doc *document, path string, set name) {
-	v.trusted[set] = true
-	if _, known := doc.Trust[set]; !known && set != "" {
-		v.refuse(path+".trust", "names no trust set; known are: %s", cmp.Or(listed(sortedKeys(doc.Trust)), "none, so add one under trust"))
 	}
 }
 
@@ -278,7 +250,11 @@ func (v *validator) addresses(path string, p ProviderKind, api, git location, al
 		v.refuse(path+"."+missing, "missing: %s is given, so this must be too, such as %s: %s", there, missing, example)
 	default:
 		if !hasAPI {
-			v.refuse(path+".api", "missing: %s has no address of its own: add it, such as api: https://git.example.org/api/v1", p)
+			version := "v1"
+			if p == GitLab {
+				version = "v4"
+			}
+			v.refuse(path+".api", "missing: %s has no address of its own: add it, such as api: https://git.example.org/api/%s", p, version)
 		}
 		if !hasGit {
 			v.refuse(path+".git", "missing: %s has no address of its own: add it, such as git: https://git.example.org", p)
@@ -292,23 +268,23 @@ func (v *validator) addresses(path string, p ProviderKind, api, git location, al
 // the comparison of gates needs is missing; that is reported already.
 func (v *validator) gate(path string, key name, s gateSection) (g Gate, whole bool) {
 	kind := ProviderKind(s.Provider)
-	if kind != GitHub && kind != Gitea && kind != Forgejo {
-		if s.Provider != "" && !v.faulty(path+".provider") {
-			v.refuse(path+".provider", "%s is not yet supported in this version; use github, gitea or forgejo", s.Provider)
-		}
+	if kind == "" || v.faulty(path+".provider") {
 		return Gate{}, false
 	}
-	if s.MaxSignedAge != 0 {
+	if s.MaxSignedAge != 0 && kind != GitLab {
 		v.refuse(path+".max_signed_age", "has no meaning for %s, which signs no time; take it out", kind)
 	}
 	g = Gate{
 		Route: fencepost.RouteName(key), Provider: kind,
 		Trust: fencepost.TrustSetName(s.Trust), Base: string(s.Base), Check: string(s.Check),
-		AllowHTTP: s.AllowHTTP, AllowPrivate: s.AllowPrivate, Content: s.Content,
+		MaxSignedAge: s.MaxSignedAge, AllowHTTP: s.AllowHTTP, AllowPrivate: s.AllowPrivate, Content: s.Content,
 	}
 	g.API, g.Git = v.addresses(path, kind, s.API, s.Git, s.AllowHTTP)
 	v.identity(path, s, &g)
 	if s.Repository != nil {
+		if kind != GitLab && s.Repository.Name.nested() {
+			v.refuse(path+".repository.name", "must be owner/name: %s has no groups within groups", kind)
+		}
 		g.Repository = Repository{ID: s.Repository.ID, OwnerID: s.Repository.OwnerID}
 		g.Repository.Owner, g.Repository.Name, _ = strings.Cut(string(s.Repository.Name), "/")
 	}
@@ -316,46 +292,8 @@ func (v *validator) gate(path string, key name, s gateSection) (g Gate, whole bo
 		g.Plan = v.plan(path+".plan", *s.Plan, s.AllowHTTP, path+".allow_http")
 	}
 	whole = s.Repository != nil && s.Repository.ID != 0 && s.Repository.Name != "" && g.Check != "" &&
-		g.API != nil && g.Git != nil && g.Plan.Action.URL != nil
+		g.API != nil && g.Git != nil && g.Plan.Action.URL != nil && (kind != GitLab || g.GitLab.Issuer != nil)
 	return g, whole
-}
-
-// identity is whom a gate speaks as.
-func (v *validator) identity(path string, s gateSection, g *Gate) {
-	if g.Provider == GitHub {
-		for _, field := range []string{".reviewer", ".rule_token"} {
-			if v.given(path + field) {
-				v.refuse(path+field, "has no meaning for github, which knows a gate by its App; take it out")
-			}
-		}
-		switch {
-		case s.App != nil:
-			g.App = App{ID: s.App.ID, Installation: s.App.Installation, Key: v.use(path+".app.key", s.App.Key, asAppKey, "")}
-		case !v.faultyWithin(path + ".app"):
-			v.refuse(path+".app", "missing: add it, such as app: {id: 1, installation: 2, key: file:secrets/app.pem}")
-		}
-		return
-	}
-	if v.given(path + ".app") {
-		v.refuse(path+".app", "has no meaning for %s, which knows a gate by its reviewer; take it out", g.Provider)
-	}
-	if strings.ContainsAny(g.Check, `*?[]{}!\`) {
-		v.refuse(path+".check", "must have no character that is special in the rule's patterns: one of *?[]{}!\\")
-	}
-	switch {
-	case s.Reviewer != nil:
-		g.Reviewer = Reviewer{
-			ID: s.Reviewer.ID, Login: string(s.Reviewer.Login), Token: v.use(path+".reviewer.token", s.Reviewer.Token, asToken, ""),
-		}
-	case !v.faultyWithin(path + ".reviewer"):
-		v.refuse(path+".reviewer", "missing: add it, such as reviewer: {id: 7, login: gatekeeper, token: file:secrets/reviewer-token}")
-	}
-	switch {
-	case !s.RuleToken.IsZero():
-		g.RuleToken = v.use(path+".rule_token", s.RuleToken, asToken, "")
-	case !v.faultyWithin(path + ".rule_token"):
-		v.refuse(path+".rule_token", "missing: add it, such as rule_token: file:secrets/rule-token; only an administrator's token can prove the branch rule")
-	}
 }
 
 func (v *validator) plan(path string, s planSection, allowHTTP bool, unless string) Plan {
