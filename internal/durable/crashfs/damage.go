@@ -7,9 +7,6 @@ import (
 	"slices"
 )
 
-// damageSector is the unit in which disks lose, repeat and misplace, in bytes.
-const damageSector = 512
-
 // A Damage is what a file may come back as from a disk that is at fault.
 type Damage struct {
 	// Name says what was done, for messages.
@@ -39,7 +36,7 @@ func Damages(data, foreign []byte, step int) iter.Seq[Damage] {
 				return
 			}
 		}
-		for at := 0; at < len(data); at += damageSector {
+		for at := 0; at < len(data); at += SectorSize {
 			for _, d := range sectorDamages(data, foreign, at) {
 				if !give(d.Data, "%s", d.Name) {
 					return
@@ -50,7 +47,7 @@ func Damages(data, foreign []byte, step int) iter.Seq[Damage] {
 }
 
 func sectorDamages(data, foreign []byte, at int) []Damage {
-	end := min(at+damageSector, len(data))
+	end := min(at+SectorSize, len(data))
 	zeroed := slices.Clone(data)
 	clear(zeroed[at:end])
 	misplaced := slices.Clone(data)
@@ -59,11 +56,11 @@ func sectorDamages(data, foreign []byte, at int) []Damage {
 		{fmt.Sprintf("sector at %d zeroed", at), zeroed},
 		{fmt.Sprintf("sector at %d is of another file", at), misplaced},
 	}
-	if end+damageSector <= len(data) {
+	if end+SectorSize <= len(data) {
 		twice := slices.Clone(data)
-		copy(twice[end:end+damageSector], data[at:end])
+		copy(twice[end:end+SectorSize], data[at:end])
 		swapped := slices.Clone(twice)
-		copy(swapped[at:end], data[end:end+damageSector])
+		copy(swapped[at:end], data[end:end+SectorSize])
 		all = append(all, Damage{fmt.Sprintf("sector at %d twice", at), twice}, Damage{fmt.Sprintf("sector at %d swapped with the next", at), swapped})
 	}
 	return all
