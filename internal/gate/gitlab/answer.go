@@ -42,12 +42,17 @@ type jobAnswer struct {
 	Name         string `json:"name"`
 	Status       string `json:"status"`
 	AllowFailure *bool  `json:"allow_failure"`
-	Pipeline     *struct {
-		ID        int64  `json:"id"`
-		ProjectID int64  `json:"project_id"`
-		Ref       string `json:"ref"`
-		SHA       string `json:"sha"`
-	} `json:"pipeline"`
+	// Pipeline is the one that the job is in.
+	Pipeline *pipelineAnswer `json:"pipeline"`
+}
+
+// A pipelineAnswer is a pipeline, as jobs and cars show it.
+type pipelineAnswer struct {
+	ID        int64  `json:"id"`
+	ProjectID int64  `json:"project_id"`
+	Ref       string `json:"ref"`
+	SHA       string `json:"sha"`
+	Source    string `json:"source"`
 }
 
 // A requestAnswer is a merge request.
@@ -70,14 +75,9 @@ type carAnswer struct {
 		IID       int64 `json:"iid"`
 		ProjectID int64 `json:"project_id"`
 	} `json:"merge_request"`
-	Pipeline *struct {
-		ID     int64  `json:"id"`
-		Ref    string `json:"ref"`
-		SHA    string `json:"sha"`
-		Source string `json:"source"`
-	} `json:"pipeline"`
-	Target string `json:"target_branch"`
-	Status string `json:"status"`
+	// Pipeline is null while the merge is made.
+	Pipeline *pipelineAnswer `json:"pipeline"`
+	Status   string          `json:"status"`
 }
 
 // project asks whose project it is and how it is set up.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -256,75 +255,6 @@ func (b *bench) answer(path string, change func(map[string]any)) {
 	})
 }
 
-// TestPolicies holds policies against what a gate needs, one thing off at a
-// time.
-func TestPolicies(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	const include = "- {project: acme/policies, file: job.yml, ref: " + pinned + "}"
-	for _, c := range []struct{ name, old, new, unmet string }{
-		{"as it must be", "name: gate", "name: gates", ""},
-		{"a suffix", "enabled: true", "enabled: true\n  suffix: never", ""},
-		{"no skipping", "enabled: true", "enabled: true\n  skip_ci: {allowed: false}", ""},
-		{"no variables", "enabled: true", "enabled: true\n  variables_override: {allowed: false}", ""},
-		{"override", "inject_policy", "override_project_ci", "policy.pipeline_config_strategy"},
-		{"the old strategy", "inject_policy", "inject_ci", "policy.pipeline_config_strategy"},
-		{"no strategy", "  pipeline_config_strategy: inject_policy\n", "", "policy.pipeline_config_strategy"},
-		{"a second one that overrides", "enabled: false", "enabled: true", "policy.pipeline_config_strategy policy.include"},
-		{"a floating include", ", ref: " + pinned, "", "policy.include"},
-		{"an include of a branch", pinned, "main", "policy.include"},
-		{"an include of a short id", pinned, pinned[:12], "policy.include"},
-		{"a local include", include, "- {local: job.yml}", "policy.include"},
-		{"a remote include", include, "- remote: https://example.org/job.yml", "policy.include"},
-		{"a second, floating include", include, include + "\n    - {project: a/b, file: c.yml}", "policy.include"},
-		{"an include with inputs", "file: job.yml", "file: job.yml, inputs: {a: b}", "policy.include"},
-		{"no include", "    include:\n    " + include + "\n", "    {}\n", "policy.include"},
-		{"none that is on", "enabled: true", "enabled: false", "policy.enabled"},
-		{"one that does not say", "enabled: true", "enabled: perhaps", "policy.enabled"},
-		{"another suffix", "enabled: true", "enabled: true\n  suffix: always", "policy.suffix"},
-		{"skipping", "enabled: true", "enabled: true\n  skip_ci: {allowed: true}", "policy.skip_ci"},
-		{"skipping for some", "enabled: true", "enabled: true\n  skip_ci: {allowed: false, allowlist: {users: [{id: 1}]}}", "policy.skip_ci"},
-		{"variables", "enabled: true", "enabled: true\n  variables_override: {allowed: true}", "policy.variables_override"},
-		{"some variables", "enabled: true", "enabled: true\n  variables_override: {allowed: false, exceptions: [PATH]}", "policy.variables_override"},
-		{"a name twice", "enabled: true", "enabled: true\n  enabled: true", "policy.file"},
-		{"an alias", "name: gate", "name: &n gate\n  description: *n", "policy.file"},
-		{"no YAML", "pipeline_execution_policy:", "{", "policy.file"},
-		{"too deep", "name: gate", "name: " + strings.Repeat("[", 40) + strings.Repeat("]", 40), "policy.file"},
-		{"two documents", "pipeline_execution_policy:", "a: b\n---\npipeline_execution_policy:", "policy.file"},
-		{"no list", "pipeline_execution_policy:", "scan_execution_policy:", "policy.enabled"},
-		{"too large", "name: gate", "name: " + strings.Repeat("x", 300<<10), "policy.file"},
-	} {
-		if !strings.Contains(policyText, c.old) {
-			t.Fatalf("%s: %q is not in the policy", c.name, c.old)
-		}
-		b.commits = nil
-		b.publishPolicy(strings.Replace(policyText, c.old, c.new, 1))
-		// Each job is made from the policy of now.
-		must(t, b.relaunch())
-		_, s := b.join("change-" + strings.ReplaceAll(c.name, " ", "-"))
-		want := fencepost.ReasonGateUnproven
-		if c.unmet == "" {
-			want = fencepost.ReasonNone
-		}
-		got := b.refresh(s)
-		if names := strings.Join(unmetNames(got), " "); got.State != want || names != c.unmet {
-			t.Errorf("%s: %q with %v, want %q", c.name, got.State, unmetOf(got), c.unmet)
-		}
-	}
-}
-
-// relaunch empties the train.
-func (b *bench) relaunch() error {
-	for _, c := range slices.Backward(b.cars) {
-		if c.Status() == "fresh" {
-			if err := c.Leave(b.t.Context()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // TestWhatCanNotBeLearntIsAnError: each with the reason that says how to go on.
 func TestWhatCanNotBeLearntIsAnError(t *testing.T) {
 	t.Parallel()
@@ -414,19 +344,6 @@ func TestARequestOfAForkCountsWhereItsPipelineRunsHere(t *testing.T) {
 	fork.Delete()
 	if after := b.wantState(s, fencepost.ReasonNone, ""); after.Revision != before.Revision {
 		t.Error("another revision without the fork")
-	}
-}
-
-// TestARetriedJobIsAnotherSubject of the same commit.
-func TestARetriedJobIsAnotherSubject(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	_, s := b.join("change")
-	retried := s
-	retried.Job.ID++
-	_, err := b.lane.Refresh(t.Context(), retried)
-	if !errors.Is(err, gate.ErrNotYet) {
-		t.Errorf("a job that is not there: %v", err)
 	}
 }
 
