@@ -84,7 +84,10 @@ func TestAnswers(t *testing.T) {
 		"old signed time": {func(t *testing.T, w *world) *request {
 			return w.signed(t, "/hooks/lab", goodBody, webhook.StandardWebhooks{Keys: w.keys}, then.Add(-6*time.Minute))
 		}, nil, 401, reply{"rejected", "unauthenticated", ""}},
-		"malformed and wrongly signed":  {change(func(r *request) { r.body = `{"a":1,"a":1}` }), nil, 401, reply{"rejected", "unauthenticated", ""}},
+		"malformed and wrongly signed": {change(func(r *request) { r.body = `{"a":1,"a":1}` }), nil, 401, reply{"rejected", "unauthenticated", ""}},
+		"another repository, GitLab": {func(t *testing.T, w *world) *request {
+			return w.signed(t, "/hooks/lab", `{"repository":{"id":2}}`, webhook.StandardWebhooks{Keys: w.keys}, then)
+		}, nil, 200, reply{"ignored", "unauthorized", ""}},
 		"another repository":            {body(`{"repository":{"id":2}}`), nil, 403, reply{"rejected", "unauthorized", ""}},
 		"GET":                           {change(func(r *request) { r.method = http.MethodGet }), nil, 405, reply{"rejected", "method", ""}},
 		"HEAD":                          {change(func(r *request) { r.method = http.MethodHead }), nil, 405, reply{"rejected", "method", ""}},

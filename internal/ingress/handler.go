@@ -111,7 +111,7 @@ func (x *exchange) judge(side *side, route *Route, body []byte) answer {
 	}
 	x.anchor = delivery.Anchor()
 	if err := route.Admission.Admit(x.headers, body); err != nil {
-		return x.notAdmitted(err)
+		return x.notAdmitted(err, route.PlainOK)
 	}
 	ctx, cancel := x.server.recordContext(x.r)
 	defer cancel()
@@ -139,13 +139,18 @@ func (x *exchange) unauthenticated(err error) answer {
 	return refusedService(fencepost.ReasonUnavailable)
 }
 
-func (x *exchange) notAdmitted(err error) answer {
-	switch reason := fencepost.ReasonOf(err); reason {
+func (x *exchange) notAdmitted(err error, plainOK bool) answer {
+	reason := fencepost.ReasonOf(err)
+	ignored := answer{status: http.StatusOK, outcome: OutcomeIgnored, reason: reason}
+	switch reason {
 	case fencepost.ReasonEventNotHandled:
-		return answer{status: http.StatusOK, outcome: OutcomeIgnored, reason: reason}
+		return ignored
 	case fencepost.ReasonMalformed:
 		return refusal(http.StatusBadRequest, reason)
 	case fencepost.ReasonUnauthorized:
+		if plainOK {
+			return ignored
+		}
 		return refusal(http.StatusForbidden, reason)
 	}
 	return refusedService(fencepost.ReasonUnavailable)

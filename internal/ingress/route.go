@@ -26,8 +26,10 @@ type Route struct {
 	Admission Admission
 	// Recorder records what is admitted.
 	Recorder Recorder
-	// PlainOK answers 200 to new work instead of 202: GitLab's senders are
-	// promised 200 or 201 (DESIGN §4).
+	// PlainOK answers 200 to new work instead of 202, and 200 ignored to what
+	// is authentic but not what the policy names, instead of 403: GitLab's
+	// senders are promised 200 or 201 (DESIGN §4), and stop a webhook that is
+	// answered otherwise four times in a row.
 	PlainOK bool
 	// Job, if set, makes the route one of a job that waits for its result; nil
 	// for webhooks.
