@@ -20,6 +20,7 @@ import (
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/github"
 	"github.com/fencepost/fencepost/internal/ingress"
+	"github.com/fencepost/fencepost/internal/jobkeys"
 	"github.com/fencepost/fencepost/internal/ops"
 	"github.com/fencepost/fencepost/internal/receipt"
 	"github.com/fencepost/fencepost/internal/store"
@@ -51,6 +52,11 @@ type App struct {
 	// work is what a refusal costs, on every route; decoy refuses the rest.
 	work  *toil
 	decoy decoy
+	// jobTrust are the sets of public keys, jobWork what a refusal costs below
+	// /jobs/, and finders look for keys that are pinned and not known.
+	jobTrust map[fencepost.TrustSetName]*jobkeys.Set
+	jobWork  *toil
+	finders  []*jobkeys.Finder
 
 	root *durable.Root
 	// db is what several machines share; nil for one machine.
@@ -99,7 +105,7 @@ func Open(ctx context.Context, o Options) (_ *App, err error) {
 		}
 	}()
 	for _, step := range []func(context.Context) error{
-		a.openTrust, a.openDatabase, a.openStores, a.openWorkspaces, a.openSources, a.openGates, a.openListeners,
+		a.openTrust, a.openJobTrust, a.openDatabase, a.openStores, a.openJobKeys, a.openWorkspaces, a.openSources, a.openGates, a.openListeners,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -289,7 +295,7 @@ func (a *App) Run(ctx context.Context) error {
 	defer stopBehind()
 
 	var front, back sync.WaitGroup
-	errs := make(chan error, 16)
+	errs := make(chan error, 16+len(a.finders))
 	run := func(wg *sync.WaitGroup, ctx context.Context, name string, part func(context.Context) error) {
 		wg.Go(func() {
 			err := part(ctx)
@@ -313,6 +319,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	run(&front, ctx, "gates", a.pool.Run)
 	run(&front, ctx, "healing", a.healer.Run)
+	for _, f := range a.finders {
+		run(&front, ctx, "keys", f.Run)
+	}
 	if a.sourcing != nil {
 		run(&front, ctx, "sources", a.runSources)
 		run(&front, ctx, "watchdog", a.sourcing.watchdog.Run)

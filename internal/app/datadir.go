@@ -32,7 +32,7 @@ const (
 )
 
 // directories are what a data directory holds.
-var directories = [...]string{"inbox", "notebook", "artifacts", "results", "receipts", "alerts", "fetch", "run"}
+var directories = [...]string{"inbox", "notebook", "artifacts", "results", "receipts", "alerts", "fetch", "run", "keys"}
 
 // prepare makes dir a data directory if it is missing or empty, says so, and
 // refuses one that holds something else, is of another version, or can be

@@ -52,9 +52,13 @@ func (a *App) jsonLimits() strictjson.Limits {
 }
 
 func (a *App) rule(g config.Gate) fencepost.RouteRule {
-	return fencepost.RouteRule{
+	rule := fencepost.RouteRule{
 		Route: g.Route, TrustSet: g.Trust, SignedTime: fencepost.SignedTimeNone, Window: a.Config.Replay,
 	}
+	if g.Provider == config.GitLab {
+		rule.SignedTime, rule.SignedAge = fencepost.SignedTimeRequired, g.MaxSignedAge
+	}
+	return rule
 }
 
 func (a *App) gate(g config.Gate, l gate.Lane) *gate.Gate {
@@ -67,7 +71,7 @@ func (a *App) gate(g config.Gate, l gate.Lane) *gate.Gate {
 		}
 	}
 	return &gate.Gate{
-		Name: gate.Name(g.Route), Rule: a.rule(g), Trust: a.signedBy(g.Provider, g.Trust), Lane: l,
+		Name: gate.Name(g.Route), Rule: a.rule(g), Trust: a.recordedOf(g), Lane: l,
 		Provider: string(g.Provider), RepositoryID: fmt.Sprint(g.Repository.ID),
 		Plan: gate.Plan{
 			Action: action, Commit: plan.Action.Commit, Program: plan.Program, SHA256: plan.SHA256,
@@ -175,7 +179,7 @@ func (a *App) openIngress(ctx context.Context) error {
 		name := gate.Name(g.Route)
 		sets[g.Route] = g.Trust
 		routes[i] = ingress.Route{
-			Rule: a.rule(g), Verifier: a.signedBy(g.Provider, g.Trust), Headers: headersOf(g.Provider),
+			Rule: a.rule(g), Verifier: a.senderOf(g), Headers: headersOf(g.Provider),
 			Admission: admission{a.lanes[name]},
 			Recorder: &recorder{
 				inbox: a.spine.inbox, ledger: a.spine.ledger, journal: a.journal, gate: name, wake: a.pool.Wake, now: a.Now,
@@ -193,7 +197,7 @@ func (a *App) openIngress(ctx context.Context) error {
 			routes = append(routes, a.pushRoute(r))
 		}
 	}
-	table, err := ingress.NewTable(ingress.Decoys{Hooks: a.decoy}, routes...)
+	table, err := ingress.NewTable(ingress.Decoys{Hooks: a.decoy, Jobs: jobDecoy{a.jobWork}}, routes...)
 	if err != nil {
 		return err
 	}

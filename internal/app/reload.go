@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/config"
+	"github.com/fencepost/fencepost/internal/jobkeys"
 )
 
 // ErrRestart: the new configuration differs in more than keys, which only a
@@ -22,8 +24,18 @@ func (a *App) Reload(_ context.Context, next *config.Config) error {
 	if err := a.onlyKeysDiffer(next); err != nil {
 		return err
 	}
+	public, err := jobAnchors(next, a.LookupEnv)
+	if err != nil {
+		return err
+	}
 	rings, err := keyrings(next, a.LookupEnv)
 	if err != nil {
+		return err
+	}
+	if err := a.exchangeJobKeys(public, mostJobAnchors(next)); err != nil {
+		for _, ring := range rings {
+			ring.Zero()
+		}
 		return err
 	}
 	// A set costs no less than its size: while it grows or shrinks, all the
@@ -43,7 +55,7 @@ func (a *App) onlyKeysDiffer(next *config.Config) error {
 		return fmt.Errorf("trust sets were added or removed: %w", ErrRestart)
 	}
 	for i := range now.Trust {
-		if now.Trust[i].Name != next.Trust[i].Name {
+		if now.Trust[i].Name != next.Trust[i].Name || now.Trust[i].Public() != next.Trust[i].Public() {
 			return fmt.Errorf("trust sets were added or removed: %w", ErrRestart)
 		}
 	}
@@ -71,5 +83,23 @@ func (a *App) onlyKeysDiffer(next *config.Config) error {
 	if !reflect.DeepEqual(before, after) {
 		return fmt.Errorf("something else than keys changed: %w", ErrRestart)
 	}
+	return nil
+}
+
+// exchangeJobKeys takes over all sets of public keys, or none of them.
+func (a *App) exchangeJobKeys(public map[fencepost.TrustSetName][]jobkeys.Anchor, work int) error {
+	// Each is tried on a set of its own first, so that nothing has to be undone.
+	for name, anchors := range public {
+		if err := jobkeys.NewSet(name).Exchange(anchors); err != nil {
+			return fmt.Errorf("trust.%s: %w", name, err)
+		}
+	}
+	a.jobWork.set(max(a.jobWork.get(), work))
+	for name, anchors := range public {
+		if err := a.jobTrust[name].Exchange(anchors); err != nil {
+			return fmt.Errorf("trust.%s: %w", name, err)
+		}
+	}
+	a.jobWork.set(work)
 	return nil
 }

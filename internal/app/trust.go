@@ -77,7 +77,7 @@ func (t *trust) exchange(keys *webhook.Keyring) {
 	t.keys = keys
 }
 
-// keyrings resolves the secrets of every trust set. On an error, what was
+// keyrings resolves the secrets of every trust set that has some. On an error, what was
 // resolved is zeroed.
 func keyrings(c *config.Config, env config.Lookup) (_ map[fencepost.TrustSetName]*webhook.Keyring, err error) {
 	rings := make(map[fencepost.TrustSetName]*webhook.Keyring, len(c.Trust))
@@ -90,6 +90,9 @@ func keyrings(c *config.Config, env config.Lookup) (_ map[fencepost.TrustSetName
 	}()
 	var faults []error
 	for _, set := range c.Trust {
+		if set.Public() {
+			continue
+		}
 		anchors := make([]webhook.Anchor, 0, len(set.Anchors))
 		for _, a := range set.Anchors {
 			secret, err := a.Secret.Resolve(env)
@@ -112,11 +115,13 @@ func keyrings(c *config.Config, env config.Lookup) (_ map[fencepost.TrustSetName
 	return rings, errors.Join(faults...)
 }
 
-// mostAnchors is the size of the largest trust set.
+// mostAnchors is the size of the largest trust set of secrets.
 func mostAnchors(c *config.Config) int {
 	most := 1
 	for _, set := range c.Trust {
-		most = max(most, len(set.Anchors))
+		if !set.Public() {
+			most = max(most, len(set.Anchors))
+		}
 	}
 	return most
 }
