@@ -25,7 +25,8 @@ func (l *Lane) Find(ctx context.Context, data []byte) (gate.Published, bool, err
 	switch {
 	case err != nil:
 		return gate.Published{}, false, err
-	case !ok:
+	case !ok, e.Ended():
+		// A result that is published after all takes an end's place.
 		return gate.Published{}, false, nil
 	case !bytes.Equal(e.Document, data):
 		return gate.Published{}, false, gitlab.Fail(op, fencepost.ReasonPublishConflict, errors.New("something else is told of this delivery"))
