@@ -7,9 +7,11 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/config"
 	forge "github.com/fencepost/fencepost/internal/forge/gitea"
+	gitlabforge "github.com/fencepost/fencepost/internal/forge/gitlab"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/gitea"
 	"github.com/fencepost/fencepost/internal/gate/github"
+	"github.com/fencepost/fencepost/internal/gate/gitlab"
 	"github.com/fencepost/fencepost/webhook"
 )
 
@@ -24,19 +26,23 @@ type lane interface {
 type lanes struct {
 	app *App
 	// installations has one client each, since GitHub counts by installation;
-	// accounts has one for each instance and token.
+	// accounts and readers have one for each instance and token.
 	installations map[string]*github.Client
 	accounts      map[string]*forge.Client
+	readers       map[string]*gitlabforge.Client
 }
 
 func newLanes(a *App) lanes {
-	return lanes{app: a, installations: map[string]*github.Client{}, accounts: map[string]*forge.Client{}}
+	return lanes{app: a, installations: map[string]*github.Client{}, accounts: map[string]*forge.Client{}, readers: map[string]*gitlabforge.Client{}}
 }
 
 // open makes the lane of a gate. It sends nothing.
 func (l lanes) open(g config.Gate) (lane, error) {
-	if g.Provider == config.GitHub {
+	switch g.Provider {
+	case config.GitHub:
 		return l.github(g)
+	case config.GitLab:
+		return l.gitlab(g)
 	}
 	return l.gitea(g)
 }
@@ -131,6 +137,43 @@ func (l lanes) account(g config.Gate, token config.SecretRef) (*forge.Client, er
 	return c, nil
 }
 
+func (l lanes) gitlab(g config.Gate) (lane, error) {
+	client, err := l.reader(g)
+	if err != nil {
+		return nil, err
+	}
+	p := g.GitLab.Policy
+	return gitlab.New(gitlab.LaneConfig{
+		Gate:       gate.Name(g.Route),
+		Repository: gitlab.Repository{ID: g.Repository.ID, OwnerID: g.Repository.OwnerID, Name: g.Repository.FullName()},
+		BaseRef:    g.Base, Check: g.Check, Instance: g.GitLab.Issuer,
+		Policy: gitlab.Policy{Project: p.Project, Path: p.Path, Commits: p.Commits, Job: p.Job},
+		Client: client, Results: l.app.spine.results, Git: g.Git, AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate,
+		Budgets: budgets(l.app.Config.Fetch), JSON: l.app.jsonLimits(),
+	})
+}
+
+// reader returns the one client of a GitLab instance and a token.
+func (l lanes) reader(g config.Gate) (*gitlabforge.Client, error) {
+	a, token := l.app, g.GitLab.Token
+	id := fmt.Sprintf("%s %v %t", g.API, token, g.AllowHTTP)
+	if c, ok := l.readers[id]; ok {
+		return c, nil
+	}
+	p := a.Config.Provider
+	c, err := gitlabforge.New(gitlabforge.Config{
+		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(),
+		Token:  func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) },
+		Limits: gitlabforge.Limits{RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages},
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.opened(func() error { c.Close(); return nil })
+	l.readers[id] = c
+	return c, nil
+}
+
 func (a *App) userAgent() string { return "fencepost/" + a.Build.Version }
 
 // signedBy is a trust set as the verifier of what a provider signs.
@@ -151,8 +194,11 @@ const (
 
 // headersOf are the headers of a gate's route.
 func headersOf(p config.ProviderKind) []string {
-	if p == config.GitHub {
+	switch p {
+	case config.GitHub:
 		return append(webhook.GitHub{}.Headers(), github.EventHeader, githubDelivery)
+	case config.GitLab:
+		return webhook.GitLabJob{}.Headers()
 	}
 	return append(webhook.Gitea{}.Headers(), gitea.EventHeader, giteaDelivery)
 }
