@@ -73,6 +73,38 @@ func TestWhatIsNoLongerAuthenticNeverBecomesWork(t *testing.T) {
 	}
 }
 
+// A verifier that can't tell yet refuses nobody: the delivery waits, for as
+// long as one may.
+func TestWhatCantBeVerifiedYetWaits(t *testing.T) {
+	t.Parallel()
+	pending := &fencepost.Error{Op: "verify", Reason: fencepost.ReasonUnavailable, Err: errors.New("no key yet")}
+	inWorld(t, func(t *testing.T, w *world) {
+		w.deliver(7, w.provider.head.ID)
+		w.trust.failing(pending)
+		p := w.start(nil)
+		time.Sleep(3 * time.Hour)
+		if w.queue.len() != 1 || strings.Contains(w.journal.kinds(), "claimed") {
+			t.Fatalf("left %v\n%s", w.queue.left(), w.journal)
+		}
+		w.trust.failing(nil)
+		w.settle()
+		p.end(t)
+		w.wantRuns("success")
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		w.deliver(7, w.provider.head.ID)
+		w.trust.failing(pending)
+		p := w.start(nil)
+		time.Sleep(25 * time.Hour)
+		p.end(t)
+		if w.queue.len() != 0 {
+			t.Fatalf("left %v", w.queue.left())
+		}
+		w.wantRuns()
+		w.wantEnd(gate.KindRefused, fencepost.ReasonExpired)
+	})
+}
+
 func TestWhatIsRefusedInMidFlowIsUnknownAgain(t *testing.T) {
 	t.Parallel()
 	for _, spoil := range []func(w *world){

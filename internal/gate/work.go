@@ -83,13 +83,16 @@ func (w *work) takeUp(ctx context.Context) end {
 	}
 	g, ok := w.pool.gates[recorded.Route]
 	if !ok {
-		return w.orphan(ctx, recorded)
+		return w.await(ctx, recorded, later{why: fencepost.ReasonUnavailable, untold: "find its gate in the configuration"})
 	}
 	w.gate = g
 	proof, err := fencepost.Authenticate(
 		fencepost.NewIngressCheck(recorded.Route, recorded.Headers, recorded.Body, recorded.Received), g.Trust)
-	if err != nil {
+	if errors.Is(err, fencepost.ErrUnauthenticated) {
 		return w.refuse(ctx, w.untrue(recorded))
+	}
+	if err != nil { // nobody has said that it is not authentic
+		return w.await(ctx, recorded, stuck(ctx, "verify", err))
 	}
 	if w.delivery, err = fencepost.Accept(proof, g.Rule, recorded.Headers, recorded.Body); err != nil {
 		return w.refuse(ctx, fencepost.ReasonTampered)
@@ -165,9 +168,9 @@ func (w *work) unwanted(ctx context.Context, why fencepost.Reason) end {
 	return nil
 }
 
-// orphan waits for the gate to come back into the configuration, as long as a
-// delivery may wait to become work; with a result that is staged, for ever.
-func (w *work) orphan(ctx context.Context, r Recorded) end {
+// await waits for what nothing can be done without, as long as a delivery may
+// wait to become work; with a result that is staged, for ever.
+func (w *work) await(ctx context.Context, r Recorded, e later) end {
 	row, err := w.row(ctx)
 	switch {
 	case err != nil:
@@ -177,7 +180,7 @@ func (w *work) orphan(ctx context.Context, r Recorded) end {
 	case row.State != ledger.Staged && w.pool.Now().Sub(r.Received) > w.pool.Limits.QueueAge:
 		return dropped{why: fencepost.ReasonExpired}
 	}
-	return later{why: fencepost.ReasonUnavailable, untold: "find its gate in the configuration"}
+	return e
 }
 
 // unread says what becomes of an entry that can't be read.

@@ -354,6 +354,20 @@ func (w *lockedBuffer) String() string {
 type trust struct {
 	mu      sync.Mutex
 	anchors map[fencepost.AnchorID]bool
+	fail    error
+}
+
+// failing makes every look fail; nil ends that.
+func (t *trust) failing(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fail = err
+}
+
+func (t *trust) failure() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fail
 }
 
 func (t *trust) Trusts(a fencepost.AnchorID) bool {
@@ -377,6 +391,9 @@ func (t *trust) revoke(a fencepost.AnchorID) {
 func (t *trust) Verify(h fencepost.Headers, body []byte, _ time.Time) (fencepost.Evidence, error) {
 	signature, _ := h.Only("x-signature")
 	anchor, _, _ := strings.Cut(signature, ":")
+	if err := t.failure(); err != nil {
+		return fencepost.Evidence{}, err
+	}
 	if !t.Trusts(fencepost.AnchorID(anchor)) {
 		return fencepost.Evidence{}, fencepost.ErrUnauthenticated
 	}
