@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -22,8 +24,20 @@ const endWithin = 60 * time.Second
 // Built once by TestMain.
 var fencepostBinary, hostileProgram string
 
+// worldsAtOnce is how many tests run side by side where -parallel doesn't say:
+// most of what they do is to wait for their own controllers.
+const worldsAtOnce = 4
+
 func TestMain(m *testing.M) {
 	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said {
+		if err := flag.Set("test.parallel", strconv.Itoa(max(worldsAtOnce, runtime.GOMAXPROCS(0)))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(run(m))
 }
 

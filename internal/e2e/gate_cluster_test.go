@@ -174,6 +174,7 @@ var mortal pgtest.Server
 // middle of the work, and restarted later on. What was acknowledged is
 // published once; what could not be acknowledged was not.
 func TestGatesOutliveTheirDatabase(t *testing.T) {
+	long(t)
 	t.Parallel()
 	m := newMachines(t, 3, world.Config{RateLimit: 10_000, YAML: brisk}, mortal.Database(t), directly)
 	m.startAll(t)
@@ -246,6 +247,7 @@ func (m machines) awaitKind(t *testing.T, i int, id fencepost.DeliveryID, kind r
 // middle of an evaluation publishes nothing; another one takes the delivery
 // over, and the one that comes back late neither publishes nor disturbs.
 func TestAGateThatIsCutOffPublishesNothing(t *testing.T) {
+	long(t)
 	t.Parallel()
 	var line *cable
 	m := newMachines(t, 2, world.Config{YAML: brisk}, postgres.Database(t), func(i int, database string) string {
@@ -288,6 +290,7 @@ func TestAGateThatIsCutOffPublishesNothing(t *testing.T) {
 // Invariant 5: a process that is stopped for longer than its lease and then
 // goes on stages and completes nothing of what it had.
 func TestAGateThatIsPausedStagesNothing(t *testing.T) {
+	long(t)
 	t.Parallel()
 	m := newMachines(t, 2, world.Config{YAML: brisk}, postgres.Database(t), directly)
 	if _, err := m.all[0].Start(context.Background()); err != nil {

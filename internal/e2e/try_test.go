@@ -75,6 +75,7 @@ func try(t *testing.T, args ...string) (steps []trial.Step, summary trial.Summar
 // TestTryTellsOfGiteaAndForgejo runs their story, which holds each of its steps
 // against what the simulated instance shows and what its rule makes of that.
 func TestTryTellsOfGiteaAndForgejo(t *testing.T) {
+	long(t)
 	for _, forge := range []trial.Forge{trial.ForgeGitea, trial.ForgeForgejo} {
 		t.Run(string(forge), func(t *testing.T) {
 			steps, got, temp := try(t, "--forge", string(forge))
@@ -124,6 +125,7 @@ func wantWholeTrial(t *testing.T, steps []trial.Step, s trial.Summary) {
 }
 
 func TestTryLeavesNothingBehind(t *testing.T) {
+	long(t)
 	t.Parallel()
 	steps, summary, temp := try(t)
 	wantWholeTrial(t, steps, summary)
@@ -136,6 +138,7 @@ func TestTryLeavesNothingBehind(t *testing.T) {
 // With --repo another's repository is gated, and only read; with --keep all
 // stays, and the other commands can look at it.
 func TestTryOnARepositoryKept(t *testing.T) {
+	long(t)
 	t.Parallel()
 	repo := t.TempDir()
 	if err := os.WriteFile(filepath.Join(repo, "README.md"), []byte("# Ours\n\nSee [below](#ours).\n"), 0o400); err != nil {

@@ -440,6 +440,9 @@ func TestEveryReasonHasAFate(t *testing.T) {
 
 // Whatever happens in whatever order: the rows keep what DESIGN §9 says.
 func TestDecisionsKeepTheInvariants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: run without -short")
+	}
 	t.Parallel()
 	all := reasons(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -487,6 +487,7 @@ func TestFourteenMinutes(t *testing.T) {
 		})
 	})
 	t.Run("hung sink", func(t *testing.T) {
+		long(t)
 		t.Parallel()
 		tell(t, func(s *story) {
 			p := s.process(options{})
@@ -502,6 +503,7 @@ func TestFourteenMinutes(t *testing.T) {
 	})
 	for _, why := range []fencepost.Reason{fencepost.ReasonProvider, fencepost.ReasonCredential, fencepost.ReasonUnavailable, fencepost.ReasonIdentity} {
 		t.Run("looking fails with "+string(why), func(t *testing.T) {
+			long(t)
 			t.Parallel()
 			tell(t, func(s *story) {
 				p := s.process(options{})
@@ -516,6 +518,7 @@ func TestFourteenMinutes(t *testing.T) {
 		})
 	}
 	t.Run("yesterday's head", func(t *testing.T) {
+		long(t)
 		t.Parallel()
 		tell(t, func(s *story) {
 			p := s.process(options{})
@@ -552,6 +555,7 @@ func TestFourteenMinutes(t *testing.T) {
 		})
 	})
 	t.Run("database away", func(t *testing.T) {
+		long(t)
 		t.Parallel()
 		tell(t, func(s *story) {
 			p := s.process(options{})
@@ -566,6 +570,7 @@ func TestFourteenMinutes(t *testing.T) {
 	})
 	for _, d := range []time.Duration{-6 * time.Hour, 6 * time.Hour} {
 		t.Run(fmt.Sprintf("clock steps by %v", d), func(t *testing.T) {
+			long(t)
 			t.Parallel()
 			tell(t, func(s *story) {
 				p := s.process(options{})
@@ -604,6 +609,7 @@ func TestFourteenMinutes(t *testing.T) {
 		})
 	})
 	t.Run("no leader for periodic work", func(t *testing.T) {
+		long(t)
 		t.Parallel()
 		tell(t, func(s *story) {
 			p := s.process(options{noSchedule: true})

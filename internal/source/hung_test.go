@@ -10,6 +10,7 @@ import (
 // A sink that hangs, deaf to the end of its time, holds one attempt of a process
 // and not one more with each window.
 func TestASinkThatHangsHoldsOneAttempt(t *testing.T) {
+	long(t)
 	t.Parallel()
 	tell(t, func(s *story) {
 		p := s.process(options{})

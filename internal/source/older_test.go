@@ -22,6 +22,7 @@ func (u unknowing) Contains(_ context.Context, head, other fencepost.CommitID) (
 // A provider that goes on showing the applied head, and doesn't know the
 // announced one, settles nothing before somebody was told.
 func TestALaggingProviderIsAlertedBeforeItIsBelieved(t *testing.T) {
+	long(t)
 	t.Parallel()
 	tell(t, func(s *story) {
 		p := s.processOf(unknowing{s.outside}, s.outside, options{})

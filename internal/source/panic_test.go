@@ -40,6 +40,7 @@ type blind struct{ *outside }
 func (blind) Observe(context.Context) (source.Observation, error) { panic("bug") }
 
 func TestAPanicCostsItsOwnLook(t *testing.T) {
+	long(t)
 	t.Parallel()
 	tell(t, func(s *story) {
 		other := s.policy

@@ -23,6 +23,7 @@ func (forked) Contains(_ context.Context, head, other fencepost.CommitID) (sourc
 // A provider that shows the applied head right after another one was announced
 // has not answered, also where branches may be forced.
 func TestYesterdaysHeadIsNoAnswerToAForcedPush(t *testing.T) {
+	long(t)
 	t.Parallel()
 	tell(t, func(s *story) {
 		forced := s.policy
@@ -79,6 +80,7 @@ func (amended) Contains(_ context.Context, head, other fencepost.CommitID) (sour
 // heads is the provider's. What an earlier push named, forced away before it
 // was ever applied, holds nothing up for longer than a further look.
 func TestALateWebhookOfAHeadThatIsNoMoreHoldsNothingUp(t *testing.T) {
+	long(t)
 	t.Parallel()
 	tell(t, func(s *story) {
 		policy := s.policy

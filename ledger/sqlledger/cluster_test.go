@@ -118,6 +118,7 @@ func theServersClockJumpsUnderMany(t *testing.T, fresh maker) {
 // TestRunCleansUp: at once, and after each pause; what does not go well is
 // told, and no more once it goes well.
 func TestRunCleansUp(t *testing.T) {
+	long(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		boot := ledger.BootID{1}

@@ -56,6 +56,7 @@ func asProcess() (is bool, code int) {
 // linearizable, though they are killed, stopped for longer than a lease
 // lasts, and their wall clock jumps.
 func TestProcessesInContestOnSQLite(t *testing.T) {
+	long(t)
 	t.Parallel()
 	contest.Series(t, func(int) contest.Contest {
 		return contest.Contest{
@@ -76,6 +77,7 @@ func verifyAfterContest(t *testing.T, cfg Config) {
 // restarted, and is killed. Its clock, which times the leases, runs faster,
 // too.
 func TestProcessesInContestOnPostgres(t *testing.T) {
+	long(t)
 	t.Parallel()
 	pg := pgtest.Server{Fast: true}
 	t.Cleanup(func() { must0(t, pg.Stop()) })

@@ -167,6 +167,7 @@ func checkArrived(tb testing.TB, l fencepost.Ledger, f filled, fence uint64) {
 }
 
 func TestAMoveRefusesWhatIsInTheWay(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for _, db := range databases(t) {
 		t.Run(db.name, func(t *testing.T) {
@@ -259,6 +260,7 @@ func (s source) Rows(ctx context.Context) iter.Seq2[ledger.Row, error] { return 
 // TestAMoveThatIsCutShortGoesOn: each step is one transaction, so a crash is
 // before or after it. The source counts until it has left.
 func TestAMoveThatIsCutShortGoesOn(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for _, db := range databases(t) {
 		t.Run(db.name, func(t *testing.T) {
