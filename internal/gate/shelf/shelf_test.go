@@ -1,6 +1,7 @@
 package shelf_test
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -312,5 +313,43 @@ func TestAFullDiskIsAnErrorAndRoomMendsIt(t *testing.T) {
 	d.SetCapacity(0)
 	if err := s.Put(t.Context(), id(2), large); err != nil {
 		t.Error(err)
+	}
+}
+
+// The bytes of docs/formats.md, "Results", with the digests of the vectors of
+// docs/encoding.md.
+func TestAnEntryIsAsDocumented(t *testing.T) {
+	t.Parallel()
+	const delivery = "dlv_ifq7mzoskrk3gl362r2hhjozee"
+	dir := t.TempDir()
+	s := open(t, durable.OS(dir), shelf.Limits{}, &clock{t: noon})
+	for kind, tc := range []struct{ digest, rest string }{
+		1: {"5651aa714c586ce6614d6935e755ff99a73ccc4d06340ea72c2535cff15b09ed", `{"conclusion":"success"}`},
+		2: {"0747d6add20a582a1a8957fd45f904bddd9eb7dae0f0a6ff4717ef73eda2455f", "superseded"},
+	} {
+		var err error
+		switch kind {
+		case 0:
+			continue
+		case 1:
+			err = s.Put(t.Context(), delivery, []byte(tc.rest))
+		case 2:
+			name := entry(t, dir, delivery)
+			err = errors.Join(os.Remove(name), s.End(t.Context(), delivery, fencepost.Reason(tc.rest)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(entry(t, dir, delivery))
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := hex.DecodeString(tc.digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "FPRESULT\x01" + string(rune(kind)) + string(digest) + tc.rest; string(got) != want {
+			t.Errorf("kind %d: %q, want %q", kind, got, want)
+		}
 	}
 }
