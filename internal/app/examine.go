@@ -136,7 +136,8 @@ func (a *App) examineReach(ctx context.Context) []doctor.Check {
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return together(len(reach), func(i int) []doctor.Check { return doctor.Look(ctx, client, reach[i], a.Now) })
+	all := together(len(reach), func(i int) []doctor.Check { return doctor.Look(ctx, client, reach[i], a.Now) })
+	return append(all, a.examineIssuers(ctx, client)...)
 }
 
 // together does n looks, some at a time, and returns what they found in their

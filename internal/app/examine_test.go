@@ -69,6 +69,25 @@ func examined(t *testing.T, change func(dir string, yaml *string), now time.Time
 	return report
 }
 
+// trainGate is a gate at a GitLab that is not there.
+const trainGate = `  trains:
+    provider: gitlab
+    api: http://127.0.0.1:1/api/v4
+    git: http://127.0.0.1:1
+    allow_http: true
+    trust: jobs
+    audience: https://fencepost.example.org
+    token: "file:reader"
+    policy: {project: 7, path: acme/policies, commits: ["1234567890123456789012345678901234567890"], job: fencepost}
+    repository: {id: 1296270, owner_id: 1, name: acme/trains}
+    base: refs/heads/main
+    check: fencepost/trains
+    plan:
+      action: {url: "http://127.0.0.1:1/acme/checks.git", commit: "1234567890123456789012345678901234567890"}
+      program: bin/check
+      sha256: "00000000000000000000000000000000000000000000000000000000000000ff"
+`
+
 // status is what a check came to; "" where there is none.
 func status(r doctor.Report, subject, name string) doctor.Status {
 	i := slices.IndexFunc(r.Checks, func(c doctor.Check) bool { return c.Subject == subject && c.Name == name })
@@ -130,6 +149,10 @@ func TestWhatAnExaminationFinds(t *testing.T) {
 		"an Alertmanager that is away": {func(_ string, yaml *string) {
 			*yaml += "alerts: {alertmanager: \"http://127.0.0.1:1\", allow_http: true}\n"
 		}, "alertmanager", "reach", doctor.Fail},
+		"the keys of an instance that is away": {func(dir string, yaml *string) {
+			ensure(t, os.WriteFile(filepath.Join(dir, "reader"), []byte("a token of a reader"), 0o600))
+			*yaml = strings.Replace(*yaml, "gates:\n", "  jobs:\n    - {id: first, thumbprint: NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs}\ngates:\n"+trainGate, 1)
+		}, "trust jobs", "issuer.keys", doctor.Fail},
 		"a database that is away": {func(_ string, yaml *string) {
 			*yaml += "database: \"postgres://nobody:" + "pass" + "@127.0.0.1:1/none?sslmode=disable\"\n"
 		}, "database", "open", doctor.Fail},
