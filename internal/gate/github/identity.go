@@ -85,14 +85,20 @@ func (l *Lane) lookAt(ctx context.Context, name string) (string, error) {
 }
 
 // whyHidden tells a repository that the App may not see from one that GitHub
-// hides for now: 404 means both. contracts/github.md, trap 20
+// hides for now: 404 means both. An installation that is suspended is still
+// there. contracts/github.md, trap 20
 func (l *Lane) whyHidden(ctx context.Context) error {
 	const op = "get installation of repository"
+	var installed struct {
+		SuspendedAt *string `json:"suspended_at"`
+	}
 	_, err := l.client.do(ctx, call{
 		op: op, method: http.MethodGet, as: asApp, fresh: true,
 		path: "/repos/" + l.config.Repository.Name + "/installation",
-	}, nil)
+	}, &installed)
 	switch {
+	case err == nil && installed.SuspendedAt != nil:
+		return credentialError("get repository", errors.New("the App's installation is suspended"))
 	case err == nil:
 		return providerError("get repository", "answered 404 though the App is installed on it")
 	case statusOf(err) == http.StatusNotFound:
