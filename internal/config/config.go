@@ -55,6 +55,8 @@ type Config struct {
 type TrustSet struct {
 	Name    fencepost.TrustSetName
 	Anchors []Anchor
+	// Standard: its secrets are signing tokens of GitLab, by Standard Webhooks.
+	Standard bool
 }
 
 // Public reports whether the set holds public keys, which verify the tokens of

@@ -54,7 +54,7 @@ func Parse(file string, text []byte) (*Config, error) {
 }
 
 func read(file string, text []byte) *validator {
-	v := &validator{decoder: newDecoder(file), dir: filepath.Dir(file), cfg: &Config{File: file}, trusted: map[name]bool{}, pinned: map[pin]string{}, issuers: map[name]string{}}
+	v := &validator{decoder: newDecoder(file), dir: filepath.Dir(file), cfg: &Config{File: file}, trusted: map[name]bool{}, pinned: map[pin]string{}, issuers: map[name]string{}, schemes: map[name]schemeUse{}}
 	// Places of other programs are compared with ours, which takes absolute
 	// paths; where there is no working directory, relative ones have to do.
 	v.abs = v.dir
@@ -168,6 +168,12 @@ func (v *validator) tryHMAC(use secretUse, env Lookup, seen map[string]string) {
 	if err != nil {
 		v.refuse(use.path, "%s", err)
 		return
+	}
+	if v.schemes[name(use.set)].standard {
+		if secret, err = signingKey(secret); err != nil {
+			v.refuse(use.path, "%s: %s", use.ref, err)
+			return
+		}
 	}
 	defer secret.Zero()
 	if secret.Len() < MinSecretBytes {

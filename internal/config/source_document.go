@@ -9,10 +9,10 @@ type sourceSection struct {
 	// lower case.
 	ID sourceID `yaml:"id" need:"required" example:"5a0e3a4e-6b0c-4f0e-9d7b-0c1f5f1c9a11"`
 	// Provider is what runs the repository.
-	Provider string `yaml:"provider" need:"required" example:"github" oneof:"github gitea forgejo"`
+	Provider string `yaml:"provider" need:"required" example:"github" oneof:"github gitlab gitea forgejo"`
 	// API is the base URL of the provider's REST interface. Of github it may
 	// be left out together with git, and is https://api.github.com then; of
-	// gitea and forgejo it ends in /api/v1.
+	// gitea and forgejo it ends in /api/v1, of gitlab in /api/v4.
 	API location `yaml:"api" example:"https://git.example.org/api/v1"`
 	// Git is the base URL of its smart-HTTP repositories. Of github it may be
 	// left out together with api, and is https://github.com then.
@@ -21,14 +21,17 @@ type sourceSection struct {
 	// may redirect to; credentials don't follow. fetch.redirects bounds how
 	// often.
 	Hosts []location `yaml:"hosts" least:"0" most:"16" example:"[\"https://mirror.example.org\"]"`
-	// Trust is the name of the trust set that authenticates deliveries.
+	// Trust is the name of the trust set that authenticates deliveries. Of
+	// gitlab its secrets are signing tokens (whsec_…), and it is the set of
+	// sources at gitlab alone.
 	Trust name `yaml:"trust" need:"required" example:"acme"`
 	// Repository is the one that the content comes from.
 	Repository *sourceRepositorySection `yaml:"repository" need:"required" example:"{id: 1296270, owner_id: 1, name: acme/handbook}"`
 	// Ref is the branch whose head is kept in place.
 	Ref branchRef `yaml:"ref" need:"required" example:"refs/heads/main"`
 	// Senders are the accounts whose pushes are taken; those of others are
-	// answered 403. Either this or any_writer must be there.
+	// answered 403, or with gitlab 200 ignored. Either this or any_writer must
+	// be there.
 	Senders []senderSection `yaml:"senders" least:"1" most:"1000" example:"[{id: 583231, login: octocat}]"`
 	// AnyWriter takes the pushes of everybody whom the provider lets push.
 	AnyWriter bool `yaml:"any_writer" default:"false"`
@@ -73,10 +76,11 @@ type sourceSection struct {
 type sourceRepositorySection struct {
 	// ID is the repository's id, which survives renames.
 	ID int64 `yaml:"id" need:"required" example:"1296270" min:"1" max:"9223372036854775807"`
-	// OwnerID is the id of the user or organization that owns it.
+	// OwnerID is the id of the user or organization that owns it, at gitlab
+	// that of its namespace.
 	OwnerID int64 `yaml:"owner_id" need:"required" example:"1" min:"1" max:"9223372036854775807"`
-	// Name is owner/name.
-	Name repositoryName `yaml:"name" need:"required" example:"acme/handbook"`
+	// Name is owner/name, at gitlab the path with all groups.
+	Name projectPath `yaml:"name" need:"required" example:"acme/handbook"`
 	// Visibility is what the repository must be; where it becomes another, no
 	// run begins. What a provider calls internal is private.
 	Visibility string `yaml:"visibility" default:"any" oneof:"any public private"`
@@ -99,7 +103,8 @@ type sourceCredentialSection struct {
 	App *appSection `yaml:"app" example:"{id: 1, installation: 2, key: file:secrets/app.pem}"`
 	// Username is what goes with the token in Git's requests.
 	Username string `yaml:"username" default:"x-access-token"`
-	// Token refers to an access token that may read the repository.
+	// Token refers to an access token that may read the repository; of gitlab
+	// with read_api and read_repository.
 	Token SecretRef `yaml:"token" example:"file:secrets/read-token"`
 	// Anonymous spells out that a public repository is read without a
 	// credential.

@@ -239,7 +239,7 @@ func TestParseNamesEachFaultOfASource(t *testing.T) {
 		{"id of zeros", "id: 5a0e3a4e-6b0c-4f0e-9d7b-0c1f5f1c9a11", "    id: 00000000-0000-0000-0000-000000000000\n", []string{"sources.handbook.id: must be a UUID in lower case, not all zero"}},
 		{"unknown field", "ref: refs/heads/main", "    ref: refs/heads/main\n    branch: main\n", []string{"f.yaml:13:5: sources.handbook.branch: unknown field; known here: id, provider, api, git, hosts, trust, "}},
 		{"duplicate field", "ref: refs/heads/main", "    ref: refs/heads/main\n    ref: refs/heads/next\n", []string{"f.yaml:13:5: sources.handbook.ref: is set already in line 12"}},
-		{"unknown provider", "provider: github", "    provider: gitlab\n", []string{"sources.handbook.provider: must be one of github, gitea, forgejo"}},
+		{"unknown provider", "provider: github", "    provider: bitbucket\n", []string{"sources.handbook.provider: must be one of github, gitlab, gitea, forgejo"}},
 		{"gitea without addresses", "provider: github", "    provider: gitea\n", []string{
 			"f.yaml:7:3: sources.handbook.api: missing: gitea has no address of its own", "f.yaml:7:3: sources.handbook.git: missing: gitea has no address of its own",
 			"f.yaml:15:18: sources.handbook.credential.app: has no meaning for gitea; use token"}},

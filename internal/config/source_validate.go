@@ -23,6 +23,7 @@ func (v *validator) sources(doc *document) {
 		section := doc.Sources[key]
 		path := "sources." + string(key)
 		v.trusts(doc, path, section.Trust, false)
+		v.signs(path, section.Trust, ProviderKind(section.Provider))
 		if _, taken := doc.Gates[key]; taken {
 			v.refuse(path, "is the name of a gate too (line %d), and would have its webhook URL; rename one of the two", v.at("gates."+string(key)).line)
 		}
@@ -58,6 +59,9 @@ func (v *validator) source(path string, key name, section sourceSection) Source 
 	}
 	v.servers(path, section, &s)
 	if r := section.Repository; r != nil {
+		if s.Provider != GitLab && s.Provider != "" && r.Name.nested() {
+			v.refuse(path+".repository.name", "must be owner/name: %s has no groups within groups", s.Provider)
+		}
 		s.Repository = Repository{ID: r.ID, OwnerID: r.OwnerID}
 		s.Repository.Owner, s.Repository.Name, _ = strings.Cut(string(r.Name), "/")
 		s.Visibility, s.ObjectFormat = Visibility(r.Visibility), r.ObjectFormat

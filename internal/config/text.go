@@ -19,22 +19,21 @@ import (
 
 // The forms of the scalar types.
 var (
-	namePattern       = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9]){0,62}$`)
-	sizePattern       = regexp.MustCompile(`^[0-9]+(B|KiB|MiB|GiB|TiB)$`)
-	idPattern         = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	repositoryPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[A-Za-z0-9._-]{1,100}$`)
-	projectPattern    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)+$`)
-	branchPattern     = regexp.MustCompile(`^refs/heads/[^\s~^:?*\[\\]+$`)
-	checkPattern      = regexp.MustCompile(`^[!-~]([ -~]{0,98}[!-~])?$`)
-	jobPattern        = regexp.MustCompile(`^[!-~]([ -~]{0,253}[!-~])?$`)
-	audiencePattern   = regexp.MustCompile(`^[!-~]{1,255}$`)
-	programPattern    = regexp.MustCompile(`^[^/\\].*$`)
-	absolutePattern   = regexp.MustCompile(`^/`)
-	pathPattern       = regexp.MustCompile(`^.+$`)
-	commitPattern     = regexp.MustCompile(`^[0-9a-f]{40}$`)
-	digestPattern     = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	addressPattern    = regexp.MustCompile(`^.*:[0-9]{1,5}$`)
-	locationPattern   = regexp.MustCompile(`^https?://[^@?#\s]+$`)
+	namePattern     = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9]){0,62}$`)
+	sizePattern     = regexp.MustCompile(`^[0-9]+(B|KiB|MiB|GiB|TiB)$`)
+	idPattern       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	projectPattern  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)+$`)
+	branchPattern   = regexp.MustCompile(`^refs/heads/[^\s~^:?*\[\\]+$`)
+	checkPattern    = regexp.MustCompile(`^[!-~]([ -~]{0,98}[!-~])?$`)
+	jobPattern      = regexp.MustCompile(`^[!-~]([ -~]{0,253}[!-~])?$`)
+	audiencePattern = regexp.MustCompile(`^[!-~]{1,255}$`)
+	programPattern  = regexp.MustCompile(`^[^/\\].*$`)
+	absolutePattern = regexp.MustCompile(`^/`)
+	pathPattern     = regexp.MustCompile(`^.+$`)
+	commitPattern   = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	digestPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	addressPattern  = regexp.MustCompile(`^.*:[0-9]{1,5}$`)
+	locationPattern = regexp.MustCompile(`^https?://[^@?#\s]+$`)
 )
 
 // A ByteSize is a number of bytes. In the file it is written with a binary
@@ -109,24 +108,6 @@ func (*anchorID) describe() leaf {
 }
 
 func (a *anchorID) UnmarshalText(text []byte) error { return setText(a, a.describe(), 64, text) }
-
-// repositoryName is an owner and a name, as the provider spells them.
-type repositoryName string
-
-func (*repositoryName) describe() leaf {
-	return leaf{"owner/name, exactly as the provider spells it", repositoryPattern}
-}
-
-func (r *repositoryName) UnmarshalText(text []byte) error {
-	if err := setText(r, r.describe(), 201, text); err != nil {
-		return err
-	}
-	if !legalSegments(string(text)) {
-		*r = ""
-		return errors.New("must be owner/name, without .git at the end")
-	}
-	return nil
-}
 
 // projectPath is a project with its namespace, which may be groups within
 // groups, as the provider spells them.

@@ -31,6 +31,8 @@ type validator struct {
 	pinned map[pin]string
 	// issuers are those whose keys a trust set holds.
 	issuers map[name]string
+	// schemes are how the senders of webhooks sign with a set's secrets.
+	schemes map[name]schemeUse
 }
 
 // A secretUse is one reference with what the secret must be.
@@ -81,6 +83,7 @@ func (v *validator) config(doc *document) {
 	v.trust(doc)
 	v.gates(doc)
 	v.sources(doc)
+	v.schemed()
 	v.purpose(doc)
 }
 
@@ -192,6 +195,9 @@ func (v *validator) gates(doc *document) {
 		section := doc.Gates[key]
 		path := "gates." + string(key)
 		v.trusts(doc, path, section.Trust, ProviderKind(section.Provider) == GitLab)
+		if ProviderKind(section.Provider) != GitLab {
+			v.signs(path, section.Trust, ProviderKind(section.Provider))
+		}
 		g, whole := v.gate(path, key, section)
 		if !whole {
 			continue
