@@ -17,6 +17,7 @@ import (
 	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/frame"
 	"github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/forge/gitlab"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/github"
 	"github.com/fencepost/fencepost/internal/ingress"
@@ -81,6 +82,7 @@ type App struct {
 	sourcing      *sourcing
 	githubSources map[string]*github.Client
 	giteaSources  map[string]*gitea.Client
+	gitlabSources map[string]*gitlab.Client
 
 	listener, opsListener net.Listener
 	// recent is what the operations page showed last.

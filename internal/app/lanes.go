@@ -179,8 +179,11 @@ func (a *App) userAgent() string { return "fencepost/" + a.Build.Version }
 // signedBy is a trust set as the verifier of what a provider signs.
 func (a *App) signedBy(p config.ProviderKind, set fencepost.TrustSetName) gate.Trust {
 	keys := a.trust[set]
-	if p == config.GitHub {
+	switch p {
+	case config.GitHub:
 		return keys
+	case config.GitLab:
+		return standardTrust{keys}
 	}
 	return giteaTrust{keys}
 }

@@ -56,8 +56,11 @@ func sourceBudgets(c config.Source) gitfetch.Budgets {
 
 // sourceProvider is the provider's API with the source's own credential.
 func (a *App) sourceProvider(c config.Source) (remote.Identity, remote.Ancestry, gitfetch.Credential, error) {
-	if c.Provider == config.GitHub {
+	switch c.Provider {
+	case config.GitHub:
 		return a.githubSource(c)
+	case config.GitLab:
+		return a.gitlabSource(c)
 	}
 	client, err := a.giteaClient(c)
 	if err != nil {
@@ -208,10 +211,14 @@ func (a *App) sourceRoute(s *sourcing, c *config.Source, src *source.Source) (r 
 		p.Installation = app.Installation
 	}
 	r = sourceRoute{config: c, src: src}
-	if c.Provider == config.GitHub {
+	switch c.Provider {
+	case config.GitHub:
 		r.headers = slices.Concat(webhook.GitHub{}.Headers(), push.GitHubHeaders())
 		r.admit, err = push.GitHub(p)
-	} else {
+	case config.GitLab:
+		r.headers = slices.Concat(webhook.StandardWebhooks{}.Headers(), push.GitLabHeaders())
+		r.admit, err = push.GitLab(p)
+	default:
 		r.headers = slices.Concat(webhook.Gitea{}.Headers(), push.GiteaHeaders())
 		r.admit, err = push.Gitea(p)
 	}
@@ -220,12 +227,16 @@ func (a *App) sourceRoute(s *sourcing, c *config.Source, src *source.Source) (r 
 
 // pushRoute is the ingress route of a source.
 func (a *App) pushRoute(r sourceRoute) ingress.Route {
+	signed := fencepost.SignedTimeNone
+	if r.config.Provider == config.GitLab {
+		signed = fencepost.SignedTimeRequired
+	}
 	return ingress.Route{
 		Rule: fencepost.RouteRule{
-			Route: r.config.Route, TrustSet: r.config.Trust, SignedTime: fencepost.SignedTimeNone, Window: a.Config.Replay,
+			Route: r.config.Route, TrustSet: r.config.Trust, SignedTime: signed, Window: a.Config.Replay,
 		},
 		Verifier: a.signedBy(r.config.Provider, r.config.Trust), Headers: r.headers, Admission: r,
-		Recorder: pushRecorder{sourceRoute: r, intake: a.sourcing.intake},
+		Recorder: pushRecorder{sourceRoute: r, intake: a.sourcing.intake}, PlainOK: r.config.Provider == config.GitLab,
 	}
 }
 

@@ -95,7 +95,7 @@ func keyrings(c *config.Config, env config.Lookup) (_ map[fencepost.TrustSetName
 		}
 		anchors := make([]webhook.Anchor, 0, len(set.Anchors))
 		for _, a := range set.Anchors {
-			secret, err := a.Secret.Resolve(env)
+			secret, err := set.Key(a, env)
 			if err != nil {
 				faults = append(faults, fmt.Errorf("trust.%s: key %s: %w", set.Name, a.ID, err))
 				continue
