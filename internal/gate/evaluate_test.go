@@ -97,6 +97,10 @@ func TestAGateThatCantBeJudged(t *testing.T) {
 				if n := w.program.count(); n != 0 {
 					t.Errorf("%d runs", n)
 				}
+				names := "Not as it must be: `rule`."
+				if tc.state == fencepost.ReasonGateUnproven && !strings.Contains(w.provider.shown()[0].Summary, names) {
+					t.Errorf("summary %q does not name the fact", w.provider.shown()[0].Summary)
+				}
 			})
 		})
 	}

@@ -122,8 +122,18 @@ func (p *provider) Refresh(ctx context.Context, s gate.Subject) (gate.Snapshot, 
 		Bytes(p.base.ID.ObjectID[:]).Int(int64(p.rule)).Text(string(p.state)).Int(s.Number)
 	return gate.Snapshot{
 		State: p.state, Revision: e.Sum(), Repository: "acme/docs", Base: p.base, Head: head, Candidate: candidate,
-		Facts: []gate.Fact{{Name: "request.state", Expected: "open", Observed: "open"}},
+		Facts: []gate.Fact{
+			{Name: "request.state", Expected: "open", Observed: "open"},
+			{Name: "rule", Expected: "present", Observed: presence(p.state != fencepost.ReasonGateUnproven)},
+		},
 	}, nil
+}
+
+func presence(is bool) string {
+	if is {
+		return "present"
+	}
+	return "absent"
 }
 
 // mergeOf is the test merge of a head where every head has one, and the other

@@ -37,18 +37,44 @@ func (e *evaluation) failure(r fencepost.Reason) Verdict {
 	v := e.blank()
 	v.Reason = r
 	v.Title, v.Summary = explain(r)
+	if r == fencepost.ReasonGateUnproven {
+		v.Summary += unmet(e.seen().Facts)
+	}
 	if e.note.Failures > 0 {
 		v.Summary += fmt.Sprintf(" It was tried %d times.", e.note.Failures)
 	}
 	return v
 }
 
+// maxUnmet is how many facts a summary names.
+const maxUnmet = 32
+
+// unmet names the facts that are not as they must be, and none of what was seen
+// instead: that is in the evidence, for operators.
+func unmet(facts []Fact) string {
+	var names []string
+	for _, f := range facts {
+		if !f.Met() && len(names) < maxUnmet {
+			names = append(names, "`"+f.Name+"`")
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " Not as it must be: " + strings.Join(names, ", ") + "."
+}
+
+// seen is the last reading of the gate that has a revision, or the first one.
+func (e *evaluation) seen() Snapshot {
+	if e.second.Revision.IsZero() {
+		return e.first
+	}
+	return e.second
+}
+
 // blank is a failure of this evaluation without words.
 func (e *evaluation) blank() Verdict {
-	s := e.second
-	if s.Revision.IsZero() {
-		s = e.first
-	}
+	s := e.seen()
 	return Verdict{
 		Gate: e.gate.Name, Delivery: e.delivery.ID(), Evaluation: e.tenure.current().Evaluation(),
 		Subject: e.subject, Conclusion: Fail, Revision: s.Revision,
