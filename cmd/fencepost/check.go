@@ -102,6 +102,14 @@ func (m Main) printChecked(c *config.Config, asJSON bool) error {
 	return err
 }
 
+// entryOf is the path that a gate's sender posts to.
+func entryOf(g config.Gate) string {
+	if g.Provider == config.GitLab {
+		return "/jobs/" + string(g.Route)
+	}
+	return "/hooks/" + string(g.Route)
+}
+
 func whatIsChecked(c *config.Config, now time.Time) checked {
 	all := checked{
 		OK: true, File: c.File, DataDir: c.DataDir,
@@ -110,7 +118,7 @@ func whatIsChecked(c *config.Config, now time.Time) checked {
 	for _, g := range c.Gates {
 		all.Gates = append(all.Gates, checkedGate{
 			Gate: string(g.Route), Provider: string(g.Provider), Repository: g.Repository.FullName(), Base: g.Base,
-			Check: g.Check, Hook: "/hooks/" + string(g.Route), Trust: string(g.Trust),
+			Check: g.Check, Hook: entryOf(g), Trust: string(g.Trust),
 			Policy: "sha256:" + hex.EncodeToString(g.Digest[:]),
 		})
 	}
