@@ -8,13 +8,13 @@ import (
 const (
 	// NearFullPercent of its capacity is where a ledger is near full,
 	NearFullPercent = 90
-	// NearFullIn is how long before it would be full, at the present rate, it
-	// is near full as well.
+	// NearFullIn is a good time before it would be full, at the present rate,
+	// to say so: there is still time to make room.
 	NearFullIn = 30 * 24 * time.Hour
 
-	// growthWindow is the time over which growth is looked at: a week, so that
+	// GrowthWindow is the time over which growth is looked at: a week, so that
 	// weekends count.
-	growthWindow = 7 * 24 * time.Hour
+	GrowthWindow = 7 * 24 * time.Hour
 	// fullInMost is the longest time that is told.
 	fullInMost = 100 * 365 * 24 * time.Hour
 	// growthLeast is the least time that it is a mean of: a ledger's first busy
@@ -54,7 +54,7 @@ func (a *Ages) Add(r Row, now time.Time) {
 		a.OldestStaged = earlier(a.OldestStaged, r.Since)
 	case Unclaimed, Done:
 	}
-	if _, bounded := r.Lifetime.End(); !bounded && now.Sub(r.Since) <= growthWindow {
+	if _, bounded := r.Lifetime.End(); !bounded && now.Sub(r.Since) <= GrowthWindow {
 		a.Permanent++
 	}
 }
@@ -73,7 +73,7 @@ func (a Ages) PerDay(now time.Time) float64 {
 	if a.Permanent == 0 {
 		return 0
 	}
-	over := min(growthWindow, max(growthLeast, now.Sub(a.Oldest)))
+	over := min(GrowthWindow, max(growthLeast, now.Sub(a.Oldest)))
 	return float64(a.Permanent) / (over.Hours() / 24)
 }
 
@@ -92,8 +92,9 @@ func FullIn(rows, capacity int, perDay float64) (left time.Duration, ok bool) {
 }
 
 // NearFull reports whether it is time to make room: [NearFullPercent] is
-// reached, or it would be full within [NearFullIn].
-func NearFull(rows, capacity int, perDay float64) bool {
+// reached, or it would be full within a time such as [NearFullIn]; 0 looks at
+// what is reached alone.
+func NearFull(rows, capacity int, perDay float64, within time.Duration) bool {
 	left, ok := FullIn(rows, capacity, perDay)
-	return int64(rows)*100 >= int64(capacity)*NearFullPercent || ok && left <= NearFullIn
+	return int64(rows)*100 >= int64(capacity)*NearFullPercent || ok && left <= within
 }

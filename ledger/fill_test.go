@@ -67,7 +67,7 @@ func TestWhenALedgerIsNearFull(t *testing.T) {
 		{"in a hundred years and more", 0, 10_000_000, 1, false, false, 0},
 	} {
 		left, told := ledger.FullIn(tt.rows, tt.capacity, tt.perDay)
-		if got := ledger.NearFull(tt.rows, tt.capacity, tt.perDay); got != tt.near || told != tt.told || math.Abs(left.Hours()/24-tt.days) > 1e-6 {
+		if got := ledger.NearFull(tt.rows, tt.capacity, tt.perDay, ledger.NearFullIn); got != tt.near || told != tt.told || math.Abs(left.Hours()/24-tt.days) > 1e-6 {
 			t.Errorf("%s: near %v, full in %v (%v); want %v, %v days (%v)", tt.name, got, left, told, tt.near, tt.days, tt.told)
 		}
 	}

@@ -92,7 +92,7 @@ func (m Main) ledgerStat(ctx context.Context, p place, asJSON bool) error {
 			}
 			st.Leased, st.Staged, st.Done, st.Capacity = c.Leased, c.Staged, c.Done, c.Capacity
 			st.FullShards, st.Shards, st.Bytes, st.Segments, st.LSN = c.Full, c.Shards, &c.Bytes, &c.Segments, c.LSN
-			return m.ages(ctx, f, &st)
+			return m.ages(ctx, f, &st, p.fullWithin)
 		}
 		c, err := s.Stat(ctx)
 		if err != nil {
@@ -100,7 +100,7 @@ func (m Main) ledgerStat(ctx context.Context, p place, asJSON bool) error {
 		}
 		st.Leased, st.Staged, st.Done, st.Capacity = c.Leased, c.Staged, c.Done, c.Capacity
 		st.FullShards, st.Shards, st.LSN = c.Full, c.Parts, c.Fence
-		return m.ages(ctx, s, &st)
+		return m.ages(ctx, s, &st, p.fullWithin)
 	})
 	if err != nil {
 		return fmt.Errorf("%w; `fencepost ledger verify` says more", err)
@@ -112,7 +112,7 @@ func (m Main) ledgerStat(ctx context.Context, p place, asJSON bool) error {
 }
 
 // ages fills in what only all rows say.
-func (m Main) ages(ctx context.Context, l keeper, st *statView) error {
+func (m Main) ages(ctx context.Context, l keeper, st *statView, fullWithin time.Duration) error {
 	now := m.Now()
 	a, err := ledger.CountAges(l.Rows(ctx), now)
 	if err != nil {
@@ -126,7 +126,7 @@ func (m Main) ages(ctx context.Context, l keeper, st *statView) error {
 		days := left.Hours() / 24
 		st.FullInDays = &days
 	}
-	st.NearFull = st.FullShards > 0 || ledger.NearFull(st.Rows, st.Capacity, st.PerDay)
+	st.NearFull = st.FullShards > 0 || ledger.NearFull(st.Rows, st.Capacity, st.PerDay, fullWithin)
 	return nil
 }
 

@@ -29,6 +29,8 @@ type place struct {
 	text string
 	file fileledger.Config
 	sql  sqlledger.Config
+	// fullWithin is how long before it would be full a ledger is near full.
+	fullWithin time.Duration
 }
 
 const placeUsage = "files, database, files:DIR or sqlite:FILE"
@@ -54,7 +56,7 @@ func (m Main) configuredPlace(file string) (*config.Config, place, error) {
 // place reads what a flag says.
 func (m Main) place(c *config.Config, text string) (place, error) {
 	kind, arg, named := strings.Cut(text, ":")
-	p := place{kind: kind, text: text, file: app.LedgerConfig(c, m.Now)}
+	p := place{kind: kind, text: text, file: app.LedgerConfig(c, m.Now), fullWithin: c.Alerts.LedgerFullWithin}
 	// Upkeep is the controller's.
 	p.file.Maintain = -1
 	p.sql = sqlledger.Config{

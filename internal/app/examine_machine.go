@@ -102,7 +102,7 @@ func (a *App) examineLedger(ctx context.Context, mine bool) doctor.Check {
 	if err = errors.Join(err, l.Close()); err != nil {
 		return unusable(c, err)
 	}
-	return fullness(c, st.Rows(), st.Capacity, st.Full > 0, ages.PerDay(a.Now()))
+	return fullness(c, st.Rows(), st.Capacity, st.Full > 0, ages.PerDay(a.Now()), a.Config.Alerts.LedgerFullWithin)
 }
 
 func unusable(c doctor.Check, err error) doctor.Check {
@@ -112,13 +112,13 @@ func unusable(c doctor.Check, err error) doctor.Check {
 }
 
 // fullness judges how long a ledger will have room.
-func fullness(c doctor.Check, rows, capacity int, full bool, perDay float64) doctor.Check {
+func fullness(c doctor.Check, rows, capacity int, full bool, perDay float64, within time.Duration) doctor.Check {
 	c.Seen = fmt.Sprintf("%d of %d", rows, capacity)
 	const mend = "raise ledger.capacity with `fencepost ledger migrate`, or shorten replay.max_queue_age; docs/operations.md says how"
 	switch {
 	case full:
 		c.Status, c.Mend = doctor.Fail, mend
-	case ledger.NearFull(rows, capacity, perDay):
+	case ledger.NearFull(rows, capacity, perDay, within):
 		c.Status, c.Mend = doctor.Warn, mend
 	}
 	return c
@@ -162,8 +162,13 @@ func (a *App) examineDatabase(ctx context.Context) []doctor.Check {
 	if err != nil {
 		return append(all, unusable(rows, err))
 	}
-	// How fast it grows would take a reading of every row.
-	return append(all, fullness(rows, st.Rows(), st.Capacity, st.Full > 0, 0))
+	now := a.Now()
+	ages, err := l.Ages(ctx, now)
+	if err != nil {
+		rows.Status, rows.Seen = doctor.Warn, "how fast it fills could not be read: "+err.Error()
+		return append(all, rows)
+	}
+	return append(all, fullness(rows, st.Rows(), st.Capacity, st.Full > 0, ages.PerDay(now), a.Config.Alerts.LedgerFullWithin))
 }
 
 // examineSettings looks at what makes PostgreSQL forget what it said was safe:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -30,6 +31,7 @@ type fencing interface {
 	gate.Abandoner
 	repeater
 	Health() ledger.Health
+	Retired(ctx context.Context) ([]ledger.TrustMark, error)
 }
 
 // An inbound is the inbox as the controller uses it.
@@ -76,6 +78,10 @@ type spine struct {
 	results   results
 	// rows counts those of the ledger, and says whether it is full.
 	rows func(context.Context) (rows int, full bool, err error)
+	// ages says how old its rows are; it reads all of them.
+	ages func(ctx context.Context, now time.Time) (ledger.Ages, error)
+	// rate is how fast it fills, which [App.project] keeps.
+	rate rate
 	// clean cleans the ledger up until its context ends; nil where the ledger
 	// does so by itself.
 	clean func(context.Context) error
@@ -112,7 +118,26 @@ func (a *App) openSpine(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return a.noneRetired(ctx)
+}
+
+// ErrRetired: a gate names a trust set whose rows were retired.
+var ErrRetired = errors.New("the trust set was retired in this ledger")
+
+// noneRetired refuses gates whose trust set was retired: each of their
+// deliveries would end as expired, without a word.
+func (a *App) noneRetired(ctx context.Context) error {
+	marks, err := a.spine.ledger.Retired(ctx)
+	if err != nil {
+		return fmt.Errorf("open ledger: %w", err)
+	}
+	var errs []error
+	for _, g := range a.Config.Gates {
+		if slices.Contains(marks, ledger.MarkOf(g.Trust)) {
+			errs = append(errs, fmt.Errorf("gate %s: %w: %s; nothing that it authenticates is new again, so give its keys a set of another name", g.Route, ErrRetired, g.Trust))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (a *App) openLedger(ctx context.Context) error {
@@ -122,6 +147,9 @@ func (a *App) openLedger(ctx context.Context) error {
 	}
 	a.opened(l.Close)
 	a.spine.ledger = l
+	a.spine.ages = func(ctx context.Context, now time.Time) (ledger.Ages, error) {
+		return ledger.CountAges(l.Rows(ctx), now)
+	}
 	a.spine.rows = func(ctx context.Context) (int, bool, error) {
 		st, err := l.Stat(ctx)
 		return st.Rows(), st.Full > 0, err
@@ -204,7 +232,7 @@ func (a *App) openSharedLedger(ctx context.Context) error {
 		return fmt.Errorf("open ledger: %w", err)
 	}
 	a.opened(l.Close)
-	a.spine.ledger, a.spine.clean = l, l.Run
+	a.spine.ledger, a.spine.clean, a.spine.ages = l, l.Run, l.Ages
 	a.spine.rows = func(ctx context.Context) (int, bool, error) {
 		st, err := l.Stat(ctx)
 		return st.Rows(), st.Full > 0, err

@@ -59,6 +59,7 @@ func (a *App) levels() ops.Levels {
 			return level
 		},
 		Ledger:    a.ledgerLevel,
+		FullIn:    a.ledgerFullIn,
 		Artifacts: a.artifactLevel,
 		Running:   a.runningLevel,
 	}
@@ -148,6 +149,11 @@ func (a *App) upkeep(ctx context.Context) error {
 	if err := a.failed(); err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancel(ctx)
+	var projecting sync.WaitGroup
+	projecting.Go(func() { a.project(ctx) })
+	defer projecting.Wait()
+	defer stop()
 	a.sayGap(ctx)
 	a.refresh(ctx)
 	check := time.NewTicker(checkEvery)
@@ -230,7 +236,7 @@ func (a *App) refresh(ctx context.Context) {
 		return
 	}
 	a.ledgerRows.set(int64(rows), 0)
-	full = full || ledger.NearFull(rows, int(a.Config.Ledger.Capacity), 0)
+	full = full || ledger.NearFull(rows, int(a.Config.Ledger.Capacity), a.spine.rate.perDay(), a.Config.Alerts.LedgerFullWithin)
 	a.standing(alert.LedgerCapacity, full || a.spine.inbox.Stats().Entries >= max(1, a.Config.Inbox.MaxEntries*9/10))
 	if count, bytes, err := a.spine.artifacts.Usage(ctx); err == nil {
 		a.artifactSize.set(count, bytes)

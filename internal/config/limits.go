@@ -309,4 +309,8 @@ type AlertLimits struct {
 	MaxOpen int `yaml:"max_open" default:"1000" min:"10" max:"100000"`
 	// Keep is how long resolved ones are kept to be looked at.
 	Keep time.Duration `yaml:"keep" default:"168h" min:"1h" max:"8760h"`
+	// LedgerFullWithin is how long before the ledger would be full, at the
+	// rate of the last week, ledger_capacity is raised; 0s waits until nine
+	// tenths are used.
+	LedgerFullWithin time.Duration `yaml:"ledger_full_within" default:"720h" min:"0s" max:"8760h"`
 }

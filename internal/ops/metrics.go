@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -24,6 +25,9 @@ type Levels struct {
 	Inbox func() InboxLevel
 	// Ledger is how many deliveries are recorded, and how many can be.
 	Ledger func() (rows, capacity int64)
+	// FullIn is how long the ledger has room at its present rate; ok is false
+	// if it is longer than can be told.
+	FullIn func() (left time.Duration, ok bool)
 	// Artifacts is how much evidence is stored.
 	Artifacts func() (count, bytes int64)
 	// Running is how many evaluations are under way.
@@ -145,6 +149,15 @@ func (m *Metrics) levels(l Levels) {
 	if l.Ledger != nil {
 		read("ledger_rows", "Deliveries that the ledger holds.", func() float64 { rows, _ := l.Ledger(); return float64(rows) })
 		read("ledger_capacity", "The most that it can hold.", func() float64 { _, capacity := l.Ledger(); return float64(capacity) })
+	}
+	if l.FullIn != nil {
+		read("ledger_full_in_seconds", "How long the ledger has room at the rate of the last week; +Inf for longer than a century.", func() float64 {
+			left, ok := l.FullIn()
+			if !ok {
+				return math.Inf(1)
+			}
+			return left.Seconds()
+		})
 	}
 	if l.Artifacts != nil {
 		read("artifacts", "Artifacts stored.", func() float64 { count, _ := l.Artifacts(); return float64(count) })

@@ -278,7 +278,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics(MetricsOptions{Now: now, Routes: []fencepost.RouteName{"docs"}, Levels: Levels{
 		Bodies: func() (int64, int64) { return 1, 2 }, Inbox: func() InboxLevel { return InboxLevel{} },
-		Ledger: func() (int64, int64) { return 1, 2 }, Artifacts: func() (int64, int64) { return 1, 2 }, Running: func() int { return 1 },
+		Ledger: func() (int64, int64) { return 1, 2 }, FullIn: func() (time.Duration, bool) { return time.Hour, false },
+		Artifacts: func() (int64, int64) { return 1, 2 }, Running: func() int { return 1 },
 	}})
 	m.Answered("docs", "accepted", fencepost.ReasonNone, time.Millisecond)
 	m.Answered("/etc/passwd", "rejected", fencepost.ReasonUnauthenticated, time.Millisecond)

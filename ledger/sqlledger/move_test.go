@@ -332,6 +332,14 @@ func TestRetireInADatabase(t *testing.T) {
 			fx := db.fresh(t)
 			l := fx.ledger()
 			f := fill(t, l, fx.readNow(t, l))
+			for _, later := range []time.Duration{0, ledger.GrowthWindow + time.Hour} {
+				now := fx.readNow(t, l).Add(later)
+				counted, err := ledger.CountAges(l.Rows(t.Context()), now)
+				must0(t, err)
+				if ages, err := l.Ages(t.Context(), now); err != nil || ages != counted {
+					t.Errorf("ages = %+v, %v; counted %+v", ages, err, counted)
+				}
+			}
 			mark := ledger.MarkOf("test")
 			trust, err := l.Trust(t.Context())
 			must0(t, err)

@@ -50,6 +50,38 @@ func (l *Ledger) Stat(ctx context.Context) (Stat, error) {
 	return st, nil
 }
 
+// Ages says how old the rows are, as [ledger.CountAges] does. The database
+// reads all of them. Its errors are those of [fencepost.Ledger].
+func (l *Ledger) Ages(ctx context.Context, now time.Time) (a ledger.Ages, err error) {
+	err = l.db.Read(ctx, "ledger.ages", func(ctx context.Context, tx *store.Tx) error {
+		a = ledger.Ages{}
+		return tx.Each(ctx, `select state, min(since), sum(case when replay_end = 0 and since >= ? then 1 else 0 end) from ledger_rows group by state`,
+			[]any{now.Add(-ledger.GrowthWindow).Unix()}, func(scan func(...any) error) error {
+				var state, since, permanent int64
+				if err := scan(&state, &since, &permanent); err != nil {
+					return err
+				}
+				oldest := time.Unix(since, 0).UTC()
+				a.Permanent += int(permanent)
+				if a.Oldest.IsZero() || oldest.Before(a.Oldest) {
+					a.Oldest = oldest
+				}
+				switch ledger.State(state) {
+				case ledger.Leased:
+					a.OldestLeased = oldest
+				case ledger.Staged:
+					a.OldestStaged = oldest
+				case ledger.Unclaimed, ledger.Done:
+				}
+				return nil
+			})
+	})
+	if err != nil {
+		return ledger.Ages{}, opError("ledger.ages", err)
+	}
+	return a, nil
+}
+
 func (l *Ledger) stat(ctx context.Context, tx *store.Tx) (Stat, error) {
 	st := Stat{UUID: l.uuid, Capacity: l.cfg.Capacity}
 	err := tx.Each(ctx, "select row_count, row_limit, last_fence from ledger_parts", nil, func(scan func(...any) error) error {
