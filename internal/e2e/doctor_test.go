@@ -131,3 +131,53 @@ func TestDoctorAtGitea(t *testing.T) {
 		}
 	}
 }
+
+// A database is found by what it says of itself: one that no controller has
+// used, one that is in use, and one that answers before a commit is safe.
+func TestDoctorOfADatabase(t *testing.T) {
+	t.Parallel()
+	f, err := world.NewField(context.Background(), world.FieldConfig{
+		Binary: fencepostBinary, Dir: t.TempDir(), Now: time.Now, Databases: []string{postgres.Database(t)},
+		Repositories: map[string]forgesim.Import{"pages": {Files: map[string]string{"page": "1"}}},
+		Sources:      []world.FieldSource{{Key: "pages", Repository: "pages"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	of := func(check string) string {
+		t.Helper()
+		for _, c := range doctor(t, f.ConfigFile(0)).Checks {
+			if c.Subject == "database" && c.Check == check {
+				return c.Status
+			}
+		}
+		return ""
+	}
+	if got := of("open"); got != "warn" {
+		t.Errorf("a database that no controller has used: %q", got)
+	}
+	if _, err := f.Controllers[0].Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range []string{"open", "durability", "settings", "clock"} {
+		if got := of(check); got != "ok" {
+			t.Errorf("a database that is in use: %s is %q", check, got)
+		}
+	}
+	url := filepath.Join(f.Dir, "secrets", "database-1")
+	text, err := os.ReadFile(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(url, append(text, "&synchronous_commit=off"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := of("durability"); got != "fail" {
+		t.Errorf("a URL that turns synchronous_commit down: %q", got)
+	}
+}
