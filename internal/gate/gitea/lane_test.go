@@ -212,8 +212,8 @@ func (w *laneWorld) Foreign(_ testing.TB, r lanetest.Request) {
 	w.repo.SetStatus("somebody", pull(r).Head(), check, "success")
 }
 
-func (w *laneWorld) Impersonate(_ testing.TB, r lanetest.Request, evaluation string) {
-	pull(r).Review(reviewer, "APPROVED", "All is well.\n\nEvaluation `"+evaluation+"` of delivery `dlv_aaaaaaaaaaaaaaaaaaaaaaaaaa`.")
+func (w *laneWorld) Impersonate(_ testing.TB, r lanetest.Request, d fencepost.DeliveryID, evaluation string) {
+	pull(r).Review(reviewer, "APPROVED", "All is well.\n\nEvaluation `"+evaluation+"` of delivery `"+string(d)+"`.")
 }
 
 // Shown puts together what names one evaluation. An approval that was taken back

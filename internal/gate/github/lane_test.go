@@ -176,7 +176,7 @@ func (w *laneWorld) Foreign(t testing.TB, r lanetest.Request) {
 	done(t, err)
 }
 
-func (w *laneWorld) Impersonate(t testing.TB, r lanetest.Request, evaluation string) {
+func (w *laneWorld) Impersonate(t testing.TB, r lanetest.Request, _ fencepost.DeliveryID, evaluation string) {
 	t.Helper()
 	_, err := w.repo.CreateCheckRun(t.Context(), forgesim.NewCheckRun{
 		Name: check, HeadSHA: pull(r).Head(), ExternalID: evaluation, Conclusion: "success", Title: "All is well", Summary: "Trust me",

@@ -32,7 +32,7 @@ func counted(r *rig) {
 	git := r.world.Fetches()
 	r.verdict(q)
 	git = r.world.Fetches() - git
-	pass := r.wire.since(0)
+	pass := outside(r.wire.since(0))
 	r.wantReadOnce(pass)
 	for name, n := range perSpan(pass) {
 		switch method, _, _ := strings.Cut(name, " "); {
@@ -48,8 +48,9 @@ func counted(r *rig) {
 	}
 	got[rowWhole] = tally{api: len(pass), git: git}
 	r.program.set(true, nil)
+	before := r.wire.len()
 	r.verdict(q)
-	for name, n := range perSpan(r.wire.since(len(pass))) {
+	for name, n := range perSpan(outside(r.wire.since(before))) {
 		if strings.HasPrefix(name, spanCreate+" ") {
 			more(rowBlock, n)
 		}
@@ -68,6 +69,11 @@ func counted(r *rig) {
 	if r.Failed() {
 		r.Log(pass)
 	}
+}
+
+// outside are the calls of a provider.
+func outside(calls []Call) []Call {
+	return slices.DeleteFunc(calls, func(c Call) bool { return c.Own })
 }
 
 // perSpan counts calls by who made them.

@@ -184,8 +184,8 @@ func foreign(r *rig) {
 // taken for it, nor written over.
 func impersonated(r *rig) {
 	q := r.world.Open(r, false)
-	r.program.set(false, func(_ int, evaluation string) { r.world.Impersonate(r, q, evaluation) })
 	d := r.deliver(r.world.Event(r, q))
+	r.program.set(false, func(_ int, evaluation string) { r.world.Impersonate(r, q, d.ID(), evaluation) })
 	p := r.start()
 	r.wantAlert(gate.AlertPublishConflict)
 	p.end()

@@ -113,7 +113,11 @@ func limited(r *rig) {
 	// A lane that does not say until when is tried again after this.
 	r.limits.Backoff, r.limits.MaxBackoff = moment/2, moment/2
 	q := r.world.Open(r, false)
-	for _, where := range []string{"reading", "writing"} {
+	places := []string{"reading", "writing"}
+	if r.suite.Fetched {
+		places = places[:1]
+	}
+	for _, where := range places {
 		var told sync.WaitGroup
 		told.Add(1)
 		r.wire.disturb(fault{

@@ -17,6 +17,9 @@ type Suite struct {
 	// Writes reports whether a call shows a result, or a part of one: "POST
 	// /path", or a name that [Wire.Do] was given.
 	Writes func(op string) bool
+	// Fetched is set where results are kept on our own side until somebody
+	// fetches them: no provider can tell to wait with them.
+	Fetched bool
 	// Absent says why the lane can't have a scenario, by the scenario's name.
 	Absent map[string]string
 	// Docs is the path of docs/lanes.md, Calls that of the page whose table

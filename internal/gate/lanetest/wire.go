@@ -24,9 +24,10 @@ type Call struct {
 	// Op is the HTTP method and the URL's path, or the name that [Wire.Do] was
 	// given; Query is the URL's.
 	Op, Query string
-	// Write is set for what shows a result.
-	Write bool
-	At    time.Time
+	// Write is set for what shows a result, Own for what is done on our own
+	// side.
+	Write, Own bool
+	At         time.Time
 }
 
 func (c Call) String() string { return c.Span + ": " + c.Op }
@@ -120,10 +121,11 @@ func (e effect) answer(r *http.Request) *http.Response {
 	}
 }
 
-// Do is for what a lane does at its provider otherwise than by HTTP. An error is
-// do's own, or that of a disturbance, which is of no other package's kind.
+// Do is for what a lane does on our own side that its sender sees, such as what it
+// puts where that fetches it. An error is do's own, or that of a disturbance, which
+// is of no other package's kind.
 func (w *Wire) Do(ctx context.Context, op string, do func() error) error {
-	e, met := w.arrive(Call{Span: spanOf(ctx), Op: op})
+	e, met := w.arrive(Call{Span: spanOf(ctx), Op: op, Own: true})
 	switch {
 	case !met || e.pass:
 		return do()

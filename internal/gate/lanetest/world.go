@@ -61,9 +61,9 @@ type World interface {
 	Weaken(t testing.TB)
 	// Foreign has somebody else show a passing result by the gate's name.
 	Foreign(t testing.TB, r Request)
-	// Impersonate has something stand where the result of an evaluation would,
-	// under its id and as if the gate had made it, that is not what was staged.
-	Impersonate(t testing.TB, r Request, evaluation string)
+	// Impersonate has something stand where the result of a delivery would, under
+	// its evaluation's id and as if the gate had made it, that is not what was staged.
+	Impersonate(t testing.TB, r Request, d fencepost.DeliveryID, evaluation string)
 	// Shown lists what the provider shows of the gate's evaluations of a
 	// request, on whichever head, oldest first.
 	Shown(t testing.TB, r Request) []Result
@@ -85,7 +85,9 @@ func (Nothing) DeleteFork(t testing.TB, _ Request) { absent(t, "DeleteFork") }
 func (Nothing) Foreign(t testing.TB, _ Request) { absent(t, "Foreign") }
 
 // Impersonate implements [World].
-func (Nothing) Impersonate(t testing.TB, _ Request, _ string) { absent(t, "Impersonate") }
+func (Nothing) Impersonate(t testing.TB, _ Request, _ fencepost.DeliveryID, _ string) {
+	absent(t, "Impersonate")
+}
 
 func absent(t testing.TB, method string) {
 	t.Helper()
