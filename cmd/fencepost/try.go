@@ -36,11 +36,13 @@ push, a burst, a lost webhook and an outage. Everything is on loopback and in
 one temporary directory, which is removed in the end.
 
 With --forge gitea or --forge forgejo the gate is one of theirs: an approval by
-a dedicated reviewer and a commit status, and no source.`,
+a dedicated reviewer and a commit status, and no source. With --forge gitlab it
+is the job of a policy in a merge train, run by the real ` + "`fencepost gitlab-job`" + `,
+with a source of a GitLab project beside it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return m.try(cmd.Context(), f) },
 	}
-	cmd.Flags().StringVar(&f.forge, "forge", string(trial.ForgeGitHub), "what to simulate: github, gitea or forgejo")
+	cmd.Flags().StringVar(&f.forge, "forge", string(trial.ForgeGitHub), "what to simulate: github, gitlab, gitea or forgejo")
 	cmd.Flags().StringVar(&f.repo, "repo", "", "gate this local repository instead of a made-up one; it is only read")
 	cmd.Flags().StringVar(&f.program, "program", "", "gate with this check, a program in the run contract (default: doclinks beside this executable)")
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave everything in place and say where")
@@ -50,8 +52,8 @@ a dedicated reviewer and a commit status, and no source.`,
 
 func (m Main) try(ctx context.Context, f tryFlags) (err error) {
 	forge := trial.Forge(f.forge)
-	if !slices.Contains([]trial.Forge{trial.ForgeGitHub, trial.ForgeGitea, trial.ForgeForgejo}, forge) {
-		return usagef("--forge must be github, gitea or forgejo, is %q", f.forge)
+	if !slices.Contains([]trial.Forge{trial.ForgeGitHub, trial.ForgeGitLab, trial.ForgeGitea, trial.ForgeForgejo}, forge) {
+		return usagef("--forge must be github, gitlab, gitea or forgejo, is %q", f.forge)
 	}
 	binary, err := os.Executable()
 	if err != nil {
@@ -103,7 +105,10 @@ func (m Main) tellStep(s trial.Step, asJSON bool) {
 }
 
 func (m Main) tellSummary(s trial.Summary) {
-	if s.OK && s.Forge != "" {
+	if s.OK && s.Forge == trial.ForgeGitLab {
+		fmt.Fprintf(m.Out, "\n%d jobs, %d results, each told to one job; %d replays recognised, %d forgery refused, %d kills survived; %d syncs of a source; %s\n",
+			s.Deliveries, s.CheckRuns, s.Replays, s.ForgedRefused, s.Kills, s.SourceRuns, s.Took.Round(10*time.Millisecond))
+	} else if s.OK && s.Forge != "" {
 		fmt.Fprintf(m.Out, "\n%d deliveries, %d results, each one review and one status; %d replay recognised, %d forgery refused, %d kills survived; %s\n",
 			s.Deliveries, s.CheckRuns, s.Replays, s.ForgedRefused, s.Kills, s.Took.Round(10*time.Millisecond))
 	} else if s.OK {

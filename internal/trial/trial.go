@@ -40,12 +40,13 @@ const (
 	ForgeGitHub  Forge = "github"
 	ForgeGitea   Forge = "gitea"
 	ForgeForgejo Forge = "forgejo"
+	ForgeGitLab  Forge = "gitlab"
 )
 
 // A Step is one part of the story.
 type Step struct {
 	// Name is one word: forge, serve, gate, replay, forged, push, block, crash,
-	// source, burst, missed, outage.
+	// train, source, burst, missed, outage.
 	Name string `json:"step"`
 	// OK is false for the step that failed, the last one.
 	OK bool `json:"ok"`
@@ -67,7 +68,8 @@ type Summary struct {
 	Replays       int `json:"replays"`
 	ForgedRefused int `json:"forged_refused"`
 	// Runs are executions of the check, where they were counted; CheckRuns are
-	// the results that the forge shows: Check Runs, or reviews with a status.
+	// the results that the forge shows: Check Runs, reviews with a status, or
+	// jobs that were told one.
 	Runs      int `json:"runs"`
 	CheckRuns int `json:"check_runs"`
 	// SourceRuns are runs of the source that ended complete.
@@ -96,8 +98,11 @@ type trial struct {
 // Run tells the whole story and returns its counts. Its error matches
 // [ErrStory] when a step ended otherwise than it must.
 func Run(ctx context.Context, config Config) (_ Summary, err error) {
-	if config.Forge == ForgeGitea || config.Forge == ForgeForgejo {
+	switch config.Forge {
+	case ForgeGitea, ForgeForgejo:
 		return runGitea(ctx, config)
+	case ForgeGitLab:
+		return runGitLab(ctx, config)
 	}
 	t := &trial{config: config, start: config.Now()}
 	defer func() {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
+	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/forgesim"
@@ -93,7 +94,11 @@ func (w *World) makeSource(ctx context.Context) (section, token string, err erro
 // State is what the controller knows of the source, with the runs that it
 // made, the newest first.
 func (w *World) State(ctx context.Context) (s sourcedb.State, runs []source.RunRow, err error) {
-	db, err := store.Open(ctx, store.Options{Path: filepath.Join(w.DataDir(), "state.db"), Now: w.Now, Existing: true})
+	return sourceState(ctx, w.DataDir(), w.Now)
+}
+
+func sourceState(ctx context.Context, data string, now func() time.Time) (s sourcedb.State, runs []source.RunRow, err error) {
+	db, err := store.Open(ctx, store.Options{Path: filepath.Join(data, "state.db"), Now: now, Existing: true})
 	if err != nil {
 		return s, nil, err
 	}
@@ -113,10 +118,14 @@ func (w *World) State(ctx context.Context) (s sourcedb.State, runs []source.RunR
 
 // Applied reports whether the source's sink has a commit, and nothing is open.
 func (w *World) Applied(ctx context.Context, commit string) (bool, error) {
+	return applied(ctx, commit, w.State)
+}
+
+func applied(ctx context.Context, commit string, state func(context.Context) (sourcedb.State, []source.RunRow, error)) (bool, error) {
 	id, err := fencepost.ParseCommitID(commit)
 	if err != nil {
 		return false, err
 	}
-	s, _, err := w.State(ctx)
+	s, _, err := state(ctx)
 	return err == nil && s.Applied == id && s.Run == nil, err
 }
