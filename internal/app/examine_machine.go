@@ -175,15 +175,15 @@ func (a *App) examineDatabase(ctx context.Context) []doctor.Check {
 // nobody's connection string can put that right.
 func (a *App) examineSettings(ctx context.Context, db *store.DB) doctor.Check {
 	c := doctor.Check{Subject: "database", Name: "settings", Status: doctor.OK, Seen: "fsync and full_page_writes are on"}
+	bad, err := db.Undurable(ctx, "read settings")
+	if err != nil {
+		c.Status, c.Seen = doctor.Skipped, "they can't be read"
+		return c
+	}
 	var off []string
-	for _, name := range []string{"fsync", "full_page_writes"} {
-		var value string
-		if _, err := db.Ask(ctx, "read settings", "select current_setting('"+name+"')", nil, &value); err != nil {
-			c.Status, c.Seen = doctor.Skipped, "they can't be read"
-			return c
-		}
-		if value != "on" {
-			off = append(off, name)
+	for _, s := range bad {
+		if s.Server {
+			off = append(off, s.Name)
 		}
 	}
 	if len(off) > 0 {

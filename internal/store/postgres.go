@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,21 +60,66 @@ func raiseDurability(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
+// A Setting is one of a PostgreSQL server under which its answers are not
+// durable.
+type Setting struct {
+	// Name is the server's for it, Value what it is, and Mend what to do.
+	Name, Value, Mend string
+	// Server: it is the whole server's, and a trial may do without it.
+	Server bool
+}
+
+// durableSettings are those that must have one of these values for answers to
+// be kept.
+var durableSettings = []struct {
+	Setting
+	good []string
+}{
+	{Setting{
+		Name: "fsync", Server: true,
+		Mend: "what it has stored is lost or damaged when its machine stops; set fsync = on in postgresql.conf and reload",
+	}, []string{"on"}},
+	{Setting{
+		Name: "full_page_writes", Server: true,
+		Mend: "a page that is torn when its machine stops can't be repaired; set full_page_writes = on in postgresql.conf and reload",
+	}, []string{"on"}},
+	{Setting{
+		Name: "synchronous_commit",
+		Mend: "it answers before a commit is on stable storage, here and on its synchronous standbys; leave synchronous_commit out of the connection string",
+	}, []string{"on", "remote_apply"}},
+}
+
+// Undurable are the settings under which a PostgreSQL server's answers are not
+// durable; none on SQLite. Its errors are those of [DB.Read].
+func (d *DB) Undurable(ctx context.Context, op string) (bad []Setting, err error) {
+	if d.kind != Postgres {
+		return nil, nil
+	}
+	err = d.Read(ctx, op, func(ctx context.Context, tx *Tx) error {
+		bad = nil
+		for _, s := range durableSettings {
+			if _, err := tx.One(ctx, "select current_setting(?)", []any{s.Name}, &s.Value); err != nil {
+				return err
+			}
+			if !slices.Contains(s.good, s.Value) {
+				bad = append(bad, s.Setting)
+			}
+		}
+		return nil
+	})
+	return bad, err
+}
+
 // CheckDurable refuses a PostgreSQL that answers a commit before it is on
 // stable storage, here and on its synchronous standbys. Its error matches
 // [ErrVolatile], or is one of [DB.Read].
 func (d *DB) CheckDurable(ctx context.Context) error {
-	if d.kind != Postgres {
-		return nil
-	}
 	const op = "check the database"
-	var mode string
-	err := d.Read(ctx, op, func(ctx context.Context, tx *Tx) error {
-		_, err := tx.One(ctx, "select current_setting('synchronous_commit')", nil, &mode)
-		return err
-	})
-	if err == nil && mode != "on" && mode != "remote_apply" {
-		err = reasoned(op, &Fault{Class: ErrVolatile})
+	bad, err := d.Undurable(ctx, op)
+	for _, s := range bad {
+		if !s.Server {
+			return reasoned(op, &Fault{Class: ErrVolatile})
+		}
 	}
 	return err
 }

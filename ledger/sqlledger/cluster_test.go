@@ -52,13 +52,8 @@ func TestAServerThatForgetsIsRefused(t *testing.T) {
 			continue
 		}
 		s, ok := errors.AsType[*SettingError](err)
-		if !ok || s.Setting != c.setting || s.Mend == "" || !errors.Is(err, ErrVolatile) || fencepost.ReasonOf(err) != fencepost.ReasonUnavailable {
+		if !ok || s.Setting != c.setting || !strings.Contains(s.Mend, c.setting) || !errors.Is(err, ErrVolatile) || fencepost.ReasonOf(err) != fencepost.ReasonUnavailable {
 			t.Errorf("%s: %v, want a SettingError of %s", name, err, c.setting)
-		}
-	}
-	for _, s := range durableSettings {
-		if s.name == "full_page_writes" && s.server && !strings.Contains(s.mend, "full_page_writes = on") {
-			t.Errorf("the mend of %s is %q", s.name, s.mend)
 		}
 	}
 }
