@@ -17,7 +17,11 @@ import (
 // pushHandbook pushes a change and waits until its run has ended.
 func pushHandbook(t *testing.T, w *world.World, files map[string]string) source.RunRow {
 	t.Helper()
-	_, before, err := w.State(t.Context())
+	// A push joins a run that has not ended, and then makes no further one.
+	before, err := world.Await(t.Context(), time.Minute, func() ([]source.RunRow, bool, error) {
+		_, runs, err := w.State(t.Context())
+		return runs, err == nil && len(runs) > 0 && runs[0].Status.Ended(), err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
