@@ -95,13 +95,19 @@ func (l *lines) String() string {
 // newStage opens a controller. It is closed when the test ends.
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	return stageOf(t, settings)
+}
+
+// stageOf opens a controller on a configuration.
+func stageOf(t *testing.T, text string) *stage {
+	t.Helper()
 	dir := t.TempDir()
 	key, err := appKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, data := range map[string][]byte{
-		"fencepost.yaml": []byte(settings), "secret": []byte(hookSecret), "app.pem": key,
+		"fencepost.yaml": []byte(text), "secret": []byte(hookSecret), "app.pem": key,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)
