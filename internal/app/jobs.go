@@ -50,13 +50,14 @@ func (f fetched) Result(ctx context.Context, d fencepost.DeliveryID) (ingress.Re
 	return ingress.Result{Conclusion: v.Conclusion.String(), Title: v.Title, Summary: v.Summary}, nil
 }
 
-// keptResults is how long a result is kept at least: longer than a job may take
-// at most GitLab servers, and than its delivery may be under way.
+// keptResults is how long a result is kept at least: as long as is configured,
+// and longer than its delivery may be under way.
 func (a *App) keptResults() time.Duration {
 	r, w := a.Config.Replay, a.Config.Work
-	return max(shelf.Limits{}.WithDefaults().TTL, r.MaxSignedAge+max(r.MaxQueueAge, w.MaxAge)+shelf.Awaited)
+	return max(a.Config.Results.Keep, r.MaxSignedAge+max(r.MaxQueueAge, w.MaxAge)+shelf.Awaited)
 }
 
 func (a *App) resultLimits() shelf.Limits {
-	return shelf.Limits{TTL: a.keptResults()}
+	r := a.Config.Results
+	return shelf.Limits{Count: int64(r.MaxCount), TotalBytes: int64(r.MaxTotal), TTL: a.keptResults()}
 }

@@ -117,6 +117,7 @@ func TestResultsOutliveTheirDeliveries(t *testing.T) {
 	} {
 		a := &App{Options: Options{Config: &config.Config{
 			Replay: fencepost.ReplayWindow{MaxSignedAge: time.Minute, MaxQueueAge: tc.queue}, Work: config.Work{MaxAge: tc.work},
+			Results: config.Results{Keep: 7 * 24 * time.Hour},
 		}}}
 		if got := a.keptResults(); got != tc.want {
 			t.Errorf("kept for %v with %+v, want %v", got, tc, tc.want)

@@ -31,8 +31,8 @@ type Config struct {
 	Gates []Gate
 	// Sources holds the sources in the order of their routes.
 	Sources []Source
-	// Ingress, Inbox, Work, Provider, Fetch, Runner, Artifacts, Receipts,
-	// Healing and SourceWork are bounds.
+	// Ingress, Inbox, Work, Provider, Fetch, Runner, Artifacts, Results,
+	// Receipts, Healing and SourceWork are bounds.
 	Ingress   Ingress
 	Inbox     Inbox
 	Work      Work
@@ -40,6 +40,7 @@ type Config struct {
 	Fetch     Fetch
 	Runner    Runner
 	Artifacts Artifacts
+	Results   Results
 	Receipts  Receipts
 	Healing   Healing
 	// SourceWork is about sources, as Work is about gates.

@@ -56,6 +56,8 @@ type document struct {
 	Runner Runner `yaml:"runner"`
 	// Artifacts bounds the evidence store.
 	Artifacts Artifacts `yaml:"artifacts"`
+	// Results bounds what jobs of gates at GitLab fetch.
+	Results Results `yaml:"results"`
 	// Receipts bounds the journal that tells what happened to each delivery.
 	Receipts Receipts `yaml:"receipts"`
 	// Healing is the slow loop that finds what the provider delivered, or

@@ -263,6 +263,18 @@ type Artifacts struct {
 	Keep time.Duration `yaml:"keep" default:"720h" min:"1h" max:"87600h"`
 }
 
+// Results bounds what jobs of gates at GitLab fetch.
+type Results struct {
+	// MaxCount is the most results. At a limit the oldest go first, but never
+	// those of this day and the one before: then further ones wait as full.
+	MaxCount int `yaml:"max_count" default:"100000" min:"10" max:"10000000"`
+	// MaxTotal is the most bytes of all.
+	MaxTotal ByteSize `yaml:"max_total" default:"1GiB" min:"1MiB" max:"16TiB"`
+	// Keep is how long one is kept; longer where replay and work.max_age let a
+	// delivery take longer.
+	Keep time.Duration `yaml:"keep" default:"168h" min:"24h" max:"8760h"`
+}
+
 // Receipts bounds the journal of what happened to each delivery, which
 // `deliveries` shows. Nothing depends on it.
 type Receipts struct {

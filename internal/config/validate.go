@@ -74,7 +74,8 @@ func (v *validator) config(doc *document) {
 	c.Replay = fencepost.ReplayWindow{MaxSignedAge: doc.Replay.MaxSignedAge, MaxQueueAge: doc.Replay.MaxQueueAge}
 	c.Ledger, c.Ingress, c.Inbox, c.Work = doc.Ledger, doc.Ingress, doc.Inbox, doc.Work
 	c.Provider, c.Fetch, c.Runner = doc.Provider, doc.Fetch, doc.Runner
-	c.Artifacts, c.Receipts, c.Healing, c.SourceWork = doc.Artifacts, doc.Receipts, doc.Healing, doc.SourceWork
+	c.Artifacts, c.Results, c.Receipts = doc.Artifacts, doc.Results, doc.Receipts
+	c.Healing, c.SourceWork = doc.Healing, doc.SourceWork
 	c.Alerts = Alerts{Alertmanager: doc.Alerts.Alertmanager.url, AlertLimits: doc.Alerts.AlertLimits}
 	v.secure("alerts.alertmanager", doc.Alerts.Alertmanager, doc.Alerts.AllowHTTP, "alerts.allow_http")
 	v.listeners()
