@@ -127,15 +127,6 @@ func (b *bench) newLane() *gitlab.Lane {
 	return lane
 }
 
-// publishPolicy makes a commit of the policy project and allows it.
-func (b *bench) publishPolicy(text string) {
-	b.t.Helper()
-	id, err := b.policies.Push(b.t.Context(), forgesim.Push{Branch: "main", Change: forgesim.Change{Files: map[string]string{forge.PolicyPath: text}}})
-	must(b.t, err)
-	b.commits = append(b.commits, commit(b.t, id))
-	b.lane = b.newLane()
-}
-
 // open opens a request of a branch that adds a file of its name.
 func (b *bench) open(branch string) *forge.MergeRequest {
 	b.t.Helper()
