@@ -109,9 +109,6 @@ func getCommit(w http.ResponseWriter, r *http.Request, repo *Repository) {
 	var inner struct {
 		SHA     string `json:"sha"`
 		Message string `json:"message"`
-		Tree    struct {
-			SHA string `json:"sha"`
-		} `json:"tree"`
 		Parents []struct {
 			SHA string `json:"sha"`
 		} `json:"parents"`
@@ -126,7 +123,10 @@ func getCommit(w http.ResponseWriter, r *http.Request, repo *Repository) {
 	}
 	reply(w, http.StatusOK, object{
 		"sha": inner.SHA, "url": "", "created": "2026-01-01T00:00:00Z", "html_url": "", "author": nil, "committer": nil, "parents": parents,
-		"commit": object{"message": inner.Message, "tree": object{"sha": inner.Tree.SHA, "url": "", "created": "0001-01-01T00:00:00Z"}},
+		"commit": object{"message": inner.Message, "tree": object{
+			// It says the commit's own id, as the server itself was seen to.
+			"sha": inner.SHA, "url": "", "created": "0001-01-01T00:00:00Z",
+		}},
 	})
 }
 

@@ -66,3 +66,31 @@ func (l *Lane) contains(ctx context.Context, name string, head, base fencepost.C
 	}
 	return false, gitea.Fail(op, fencepost.ReasonProvider, errUntold)
 }
+
+// maxTrees bounds the commits whose trees a lane remembers; when there are more
+// it begins anew.
+const maxTrees = 4096
+
+// A trees remembers the trees of commits that were hashed. The zero value
+// remembers none yet.
+type trees struct {
+	mu sync.Mutex
+	// Guarded by mu:
+	of map[fencepost.CommitID]fencepost.TreeID
+}
+
+func (t *trees) known(id fencepost.CommitID) (fencepost.TreeID, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tree, ok := t.of[id]
+	return tree, ok
+}
+
+func (t *trees) add(id fencepost.CommitID, tree fencepost.TreeID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil || len(t.of) >= maxTrees {
+		t.of = map[fencepost.CommitID]fencepost.TreeID{}
+	}
+	t.of[id] = tree
+}

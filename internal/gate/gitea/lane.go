@@ -79,6 +79,7 @@ type Lane struct {
 	branch    string // BaseRef without refs/heads/
 	api       string // for the revision
 	contained contained
+	trees     trees
 
 	decodeEvent *strictjson.Decoder[event]
 	decodePull  *strictjson.Decoder[pullEvent]

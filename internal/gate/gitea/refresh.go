@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate"
 )
@@ -254,32 +255,26 @@ func (l *Lane) readBase(ctx context.Context, name string) (tip fencepost.CommitI
 	return tip, got.Effective, nil
 }
 
-// commit reads a commit's tree.
+// commit reads a commit's tree from the commit itself, which hashes to its id:
+// what the API calls the tree's id is the commit's. What was read once can't
+// change.
 func (l *Lane) commit(ctx context.Context, name string, id fencepost.CommitID) (gate.Commit, error) {
 	const op = "get commit"
-	a, err := l.config.Reviews.Get(ctx, op, "/repos/"+name+"/git/commits/"+id.String()+"?stat=false&verification=false&files=false", "")
-	if err != nil {
-		return gate.Commit{}, err
+	if tree, ok := l.trees.known(id); ok {
+		return gate.Commit{ID: id, Tree: tree}, nil
 	}
-	if a.Status == http.StatusNotFound {
+	s := l.source(name)
+	found, err := gitfetch.Commits(ctx, gitfetch.Request{
+		URL: s.URL, Credential: s.Credential, AllowHTTP: s.AllowHTTP, AllowPrivate: s.AllowPrivate, Budgets: l.config.Budgets,
+	}, id, 1)
+	switch {
+	case errors.Is(err, gitfetch.ErrNotOurRef):
 		return gate.Commit{}, gitea.Fail(op, fencepost.ReasonProvider, gate.ErrNotYet)
-	}
-	var got struct {
-		SHA    string `json:"sha"`
-		Commit struct {
-			Tree struct {
-				SHA string `json:"sha"`
-			} `json:"tree"`
-		} `json:"commit"`
-	}
-	if err := gitea.Decode(op, a.Body, &got); err != nil {
+	case err != nil:
 		return gate.Commit{}, err
 	}
-	tree, err := fencepost.ParseTreeID(got.Commit.Tree.SHA)
-	if err != nil || got.SHA != id.String() {
-		return gate.Commit{}, gitea.Fail(op, fencepost.ReasonProvider, errOther)
-	}
-	return gate.Commit{ID: id, Tree: tree}, nil
+	l.trees.add(id, found[id].Tree)
+	return gate.Commit{ID: id, Tree: found[id].Tree}, nil
 }
 
 // state is the first thing that keeps the gate from being judged.

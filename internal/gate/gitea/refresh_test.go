@@ -214,7 +214,6 @@ func TestWhatCantBeLearntIsAnError(t *testing.T) {
 		{"/branch_protections/main", forge.Answer{Status: http.StatusOK, Body: `{"rule_name":"other"}`}, fencepost.ReasonProvider},
 		{"/statuses", forge.Answer{Status: http.StatusOK, Body: `{}`}, fencepost.ReasonProvider},
 		{"/reviews", forge.Answer{}, fencepost.ReasonProvider},
-		{"/git/commits/", forge.Answer{Status: http.StatusOK, Body: `{"sha":"x"}`}, fencepost.ReasonProvider},
 		{"/repositories/", forge.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}}, fencepost.ReasonRateLimited},
 		{"git-upload-pack", forge.Answer{Status: http.StatusInternalServerError}, fencepost.ReasonAcquisition},
 	} {
@@ -249,10 +248,10 @@ func TestCallsOfARefresh(t *testing.T) {
 		}
 		return api, git
 	}
-	if api, git := asked(); api != 8 || git != 2 {
-		t.Errorf("the first refresh asked %d times of the API and %d of Git, want 8 and 2", api, git)
+	if api, git := asked(); api != 6 || git != 6 {
+		t.Errorf("the first refresh asked %d times of the API and %d of Git, want 6 and 6", api, git)
 	}
-	if api, git := asked(); api != 8 || git != 0 {
-		t.Errorf("a later refresh asked %d times of the API and %d of Git, want 8 and none", api, git)
+	if api, git := asked(); api != 6 || git != 0 {
+		t.Errorf("a later refresh asked %d times of the API and %d of Git, want 6 and none", api, git)
 	}
 }
