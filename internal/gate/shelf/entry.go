@@ -162,6 +162,8 @@ func decode(d fencepost.DeliveryID, b []byte) (e Entry, ok bool) {
 	default:
 		return Entry{}, false
 	}
-	sum := e.Sum(d)
-	return e, bytes.Equal(sum[:], b[len(magic)+1:headerSize])
+	if sum := e.Sum(d); !bytes.Equal(sum[:], b[len(magic)+1:headerSize]) {
+		return Entry{}, false
+	}
+	return e, true
 }

@@ -323,21 +323,18 @@ func TestAnEntryIsAsDocumented(t *testing.T) {
 	const delivery = "dlv_ifq7mzoskrk3gl362r2hhjozee"
 	dir := t.TempDir()
 	s := open(t, durable.OS(dir), shelf.Limits{}, &clock{t: noon})
-	for kind, tc := range []struct{ digest, rest string }{
-		1: {"5651aa714c586ce6614d6935e755ff99a73ccc4d06340ea72c2535cff15b09ed", `{"conclusion":"success"}`},
-		2: {"0747d6add20a582a1a8957fd45f904bddd9eb7dae0f0a6ff4717ef73eda2455f", "superseded"},
+	for _, tc := range []struct {
+		kind, digest, rest string
+		tell               func(rest string) error
+	}{
+		{"\x02", "0747d6add20a582a1a8957fd45f904bddd9eb7dae0f0a6ff4717ef73eda2455f", "superseded", func(rest string) error {
+			return s.End(t.Context(), delivery, fencepost.Reason(rest))
+		}},
+		{"\x01", "5651aa714c586ce6614d6935e755ff99a73ccc4d06340ea72c2535cff15b09ed", `{"conclusion":"success"}`, func(rest string) error {
+			return s.Put(t.Context(), delivery, []byte(rest))
+		}},
 	} {
-		var err error
-		switch kind {
-		case 0:
-			continue
-		case 1:
-			err = s.Put(t.Context(), delivery, []byte(tc.rest))
-		case 2:
-			name := entry(t, dir, delivery)
-			err = errors.Join(os.Remove(name), s.End(t.Context(), delivery, fencepost.Reason(tc.rest)))
-		}
-		if err != nil {
+		if err := tc.tell(tc.rest); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(entry(t, dir, delivery))
@@ -348,8 +345,8 @@ func TestAnEntryIsAsDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := "FPRESULT\x01" + string(rune(kind)) + string(digest) + tc.rest; string(got) != want {
-			t.Errorf("kind %d: %q, want %q", kind, got, want)
+		if want := "FPRESULT\x01" + tc.kind + string(digest) + tc.rest; string(got) != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
