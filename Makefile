@@ -28,7 +28,7 @@ deps: ## find or install what try and the tests need (git, PostgreSQL, npm packa
 	@scripts/deps
 
 .PHONY: try
-try: ## run the whole system on this machine against a simulated forge (FORGE=github, gitea or forgejo)
+try: ## run the whole system on this machine against a simulated forge (FORGE=github, gitlab, gitea or forgejo)
 	@scripts/deps git
 	@$(MAKE) --no-print-directory build
 	@$(BIN) try --forge $(FORGE) $(TRYFLAGS)
@@ -103,6 +103,10 @@ faults: ## disks that fill and fail, floods and 10,000 slow clients against a se
 .PHONY: bench
 bench: build ## the figures of docs/benchmarks.md, in pairs, in one run
 	@scripts/bench
+
+.PHONY: peer-gitea
+peer-gitea: ## build a real Gitea (VERSION, DIR) and run the whole gate against it
+	@scripts/peer-gitea
 
 .PHONY: generate
 generate: ## JSON Schema, configuration reference
