@@ -13,15 +13,15 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/webhook"
 )
 
 // Bounds of a run.
 const (
 	// MaxTimeout is the longest that a run may wait.
 	MaxTimeout = 24 * time.Hour
-	// maxToken is the longest token, in bytes: beyond it the controller would
-	// refuse the headers.
-	maxToken = 32 << 10
+	// maxToken is the longest token that the controller takes, in bytes.
+	maxToken = webhook.MaxTokenBytes
 	// maxAnswer is the largest answer: a title of 120 characters and a summary
 	// of 8 KiB, with every byte escaped, and room to spare.
 	maxAnswer = 128 << 10
