@@ -96,6 +96,29 @@ func TestTryTellsOfGiteaAndForgejo(t *testing.T) {
 	}
 }
 
+// TestTryTellsOfGitLab runs its story, in which the real job waits for the real
+// controller.
+func TestTryTellsOfGitLab(t *testing.T) {
+	long(t)
+	t.Parallel()
+	steps, got, temp := try(t, "--forge", string(trial.ForgeGitLab))
+	for _, step := range steps {
+		if !step.OK {
+			t.Errorf("step %s: %v", step.Name, step.Lines)
+		}
+	}
+	got.Took = 0
+	// Jobs: passed, ahead, behind, behind again, blocked, through the crashes.
+	// Syncs: the first tree, the push, and what was missed.
+	want := trial.Summary{OK: true, Forge: trial.ForgeGitLab, Deliveries: 6, Replays: 2, ForgedRefused: 1, CheckRuns: 4, Kills: 2, SourceRuns: 3}
+	if diff := cmp.Diff(want, got); diff != "" || len(steps) != 9 {
+		t.Errorf("%d steps; summary (-want +got):\n%s", len(steps), diff)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 // wantWholeTrial demands every step, and what they come to.
 func wantWholeTrial(t *testing.T, steps []trial.Step, s trial.Summary) {
 	t.Helper()
