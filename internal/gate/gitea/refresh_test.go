@@ -230,28 +230,3 @@ func TestWhatCantBeLearntIsAnError(t *testing.T) {
 		}
 	}
 }
-
-// TestCallsOfARefresh holds what a refresh asks for: docs/gates.md lists it.
-func TestCallsOfARefresh(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, gitea.Gitea)
-	_, s := b.open()
-	asked := func() (api, git int) {
-		before := len(b.forge.Journal())
-		b.refresh(s)
-		for _, r := range b.forge.Journal()[before:] {
-			if strings.HasPrefix(r.Path, forge.APIPrefix) {
-				api++
-			} else {
-				git++
-			}
-		}
-		return api, git
-	}
-	if api, git := asked(); api != 6 || git != 6 {
-		t.Errorf("the first refresh asked %d times of the API and %d of Git, want 6 and 6", api, git)
-	}
-	if api, git := asked(); api != 6 || git != 0 {
-		t.Errorf("a later refresh asked %d times of the API and %d of Git, want 6 and none", api, git)
-	}
-}

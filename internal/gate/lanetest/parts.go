@@ -278,6 +278,7 @@ const actionURL = "https://checks.invalid/acme/checks.git"
 type fetcher struct {
 	workspace *gitfetch.Workspace
 	transport *gitfetch.Transport
+	before    func() // called before each fetch from the provider
 
 	mu   sync.Mutex
 	seen map[string]checkout // guarded by mu
@@ -295,6 +296,7 @@ func (f *fetcher) Fetch(ctx context.Context, r gitfetch.Request) (gate.Checkout,
 	if ok {
 		return c, nil
 	}
+	f.before()
 	r.Transport = f.transport
 	fetched, err := f.workspace.Fetch(ctx, r)
 	if err != nil {

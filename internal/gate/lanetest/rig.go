@@ -71,7 +71,7 @@ func newRig(t *testing.T, s Suite) *rig {
 	r.wire = &Wire{now: r.clock.now, writes: s.Writes}
 	workspace, err := gitfetch.OpenWorkspace(t.TempDir())
 	r.must(err)
-	r.fetcher = &fetcher{workspace: workspace, transport: gitfetch.NewTransport(gitfetch.TransportOptions{}), seen: map[string]checkout{}}
+	r.fetcher = &fetcher{workspace: workspace, transport: gitfetch.NewTransport(gitfetch.TransportOptions{}), before: func() {}, seen: map[string]checkout{}}
 	t.Cleanup(func() {
 		if err := r.fetcher.close(); err != nil {
 			t.Error(err)
