@@ -97,8 +97,8 @@ cuts: ## cut power, fail and fill disks under writing processes: ext4, XFS, btrf
 	FENCEPOST_CUTS=$(CUTS) FENCEPOST_DISKS=20 $(GO) test ./internal/powercut ./internal/durable/crashfs -run 'PowerCuts|ADisk|RealDisks' -count 1 -v -timeout 3h
 
 .PHONY: faults
-faults: ## disks that fill and fail, floods and 10,000 slow clients against a serving controller (root)
-	ulimit -n 20000 && FENCEPOST_FLOOD_SECONDS=30 FENCEPOST_SLOW_CLIENTS=10000 $(GO) test ./internal/e2e -run 'TestAFullDisk|TestADiskThatFails|TestAFlood|TestSlowClients' -parallel 1 -count 1 -v -timeout 30m
+faults: ## disks that fill and fail, floods, 10,000 slow clients and a cut network against a serving controller (root)
+	ulimit -n 20000 && FENCEPOST_NETNS=1 FENCEPOST_FLOOD_SECONDS=30 FENCEPOST_SLOW_CLIENTS=10000 $(GO) test ./internal/e2e -run 'TestAFullDisk|TestADiskThatFails|TestAFlood|TestSlowClients|TestAGateBehindACutNetwork' -parallel 1 -count 1 -v -timeout 30m
 
 .PHONY: bench
 bench: build ## the figures of docs/benchmarks.md, in pairs, in one run

@@ -249,10 +249,23 @@ func (m machines) awaitKind(t *testing.T, i int, id fencepost.DeliveryID, kind r
 func TestAGateThatIsCutOffPublishesNothing(t *testing.T) {
 	long(t)
 	t.Parallel()
-	var line *cable
+	cutOffGate(t, func(database string) (line, string) { return newCable(t, database) })
+}
+
+// A line is a way to a database that can be cut.
+type line interface {
+	sever()
+	mend()
+}
+
+// cutOffGate cuts a machine off from the database that it shares with another
+// one while it evaluates.
+func cutOffGate(t *testing.T, lay func(database string) (line, string)) {
+	t.Helper()
+	var way line
 	m := newMachines(t, 2, world.Config{YAML: brisk}, postgres.Database(t), func(i int, database string) string {
 		if i == 0 {
-			line, database = newCable(t, database)
+			way, database = lay(database)
 		}
 		return database
 	})
@@ -262,7 +275,7 @@ func TestAGateThatIsCutOffPublishesNothing(t *testing.T) {
 	s := held(t, m.World, "slow 3s")
 	id := m.accept(t, 0, s)
 	m.awaitKind(t, 0, id, receipt.Fetched)
-	line.sever()
+	way.sever()
 	await(t, "the owner's word that it lost the lease", func() bool {
 		text, err := os.ReadFile(m.all[0].Log)
 		return err == nil && strings.Contains(string(text), `"reason":"lost"`)
@@ -275,7 +288,7 @@ func TestAGateThatIsCutOffPublishesNothing(t *testing.T) {
 	}
 	m.awaitKind(t, 1, id, receipt.Ended)
 	wantRun(t, m.World, s.pr.Head(), "success")
-	line.mend()
+	way.mend()
 	// It works again, and is done with the other delivery.
 	next := held(t, m.World, "pass again")
 	sent := func() bool { return m.tryOne(t, 0, next) }

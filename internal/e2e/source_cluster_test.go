@@ -48,7 +48,16 @@ func newCable(t *testing.T, database string) (*cable, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cable{listener: l, to: u.Host, conns: map[net.Conn]bool{}}
+	c := relayTo(t, l, u.Host)
+	u.Host = l.Addr().String()
+	return c, u.String()
+}
+
+// relayTo carries what comes to a listener to an address, and ends with the
+// test.
+func relayTo(t *testing.T, l net.Listener, to string) *cable {
+	t.Helper()
+	c := &cable{listener: l, to: to, conns: map[net.Conn]bool{}}
 	c.all.Go(c.accept)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
@@ -62,8 +71,7 @@ func newCable(t *testing.T, database string) (*cable, string) {
 		c.mu.Unlock()
 		c.all.Wait()
 	})
-	u.Host = l.Addr().String()
-	return c, u.String()
+	return c
 }
 
 func (c *cable) accept() {
