@@ -75,12 +75,12 @@ func (c SourceCredential) encode(e *fencepost.Encoder) {
 
 // encodeFetch appends: connect, idle, total, redirects, wire, metadata,
 // metadata lines, inflated, objects, delta chain, commit, tree, file, entries,
-// depth, component, path, links, output.
+// repeats, depth, component, path, links, output.
 func encodeFetch(e *fencepost.Encoder, f Fetch) {
 	e.Int(int64(f.Connect)).Int(int64(f.Idle)).Int(int64(f.Total)).Int(int64(f.Redirects)).
 		Int(int64(f.Wire)).Int(int64(f.Metadata)).Int(int64(f.MetadataLines)).Int(int64(f.Inflated)).
 		Int(f.Objects).Int(f.DeltaChain).Int(int64(f.Commit)).Int(int64(f.Tree)).Int(int64(f.File)).
-		Int(f.Entries).Int(int64(f.Depth)).Int(int64(f.Component)).Int(int64(f.Path)).Int(f.Links).
+		Int(f.Entries).Int(f.Repeats).Int(int64(f.Depth)).Int(int64(f.Component)).Int(int64(f.Path)).Int(f.Links).
 		Int(int64(f.Output))
 }
 

@@ -79,7 +79,7 @@ func digestEdits() map[string]map[string][2]string {
 	}
 	for field, value := range map[string]string{
 		"connect": "9s", "idle": "29s", "total": "59s", "redirects": "1", "wire": "255MiB", "metadata": "2MiB", "metadata_lines": "19999",
-		"inflated": "2GiB", "objects": "199999", "delta_chain": "255", "commit": "2MiB", "tree": "15MiB", "file": "99MiB", "entries": "199999",
+		"inflated": "2GiB", "objects": "199999", "delta_chain": "255", "commit": "2MiB", "tree": "15MiB", "file": "99MiB", "entries": "199999", "repeats": "49999",
 		"depth": "63", "component": "254B", "path": "4095B", "links": "9999", "output": "2GiB",
 	} {
 		handbook["fetch."+field] = after(ref, "fetch: {"+field+": "+value+"}")
@@ -146,7 +146,7 @@ func TestDigestsKnowEveryField(t *testing.T) {
 	for typ, want := range map[reflect.Type]int{
 		reflect.TypeFor[Source](): 26, reflect.TypeFor[Sink](): 8, reflect.TypeFor[DirectorySink](): 6, reflect.TypeFor[RowsSink](): 4,
 		reflect.TypeFor[SourceCredential](): 3, reflect.TypeFor[AlertPolicy](): 2, reflect.TypeFor[Sender](): 2,
-		reflect.TypeFor[Fetch](): 19, reflect.TypeFor[fencepost.Timings](): 12, reflect.TypeFor[Plan](): 5, reflect.TypeFor[PlanLimits](): 9,
+		reflect.TypeFor[Fetch](): 20, reflect.TypeFor[fencepost.Timings](): 12, reflect.TypeFor[Plan](): 5, reflect.TypeFor[PlanLimits](): 9,
 		reflect.TypeFor[Action](): 3, reflect.TypeFor[Repository](): 4, reflect.TypeFor[Content](): 3,
 	} {
 		if got := typ.NumField(); got != want {
