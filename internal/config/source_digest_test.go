@@ -15,9 +15,9 @@ import (
 // digest of the same policy runs every source once more.
 func golden() map[string]string {
 	return map[string]string{
-		"courses":  "1f22e79cb1adb53c05eba5398b6680294c2e162a242c03c74bd4a125940be41e",
-		"handbook": "4fc9e2bd95d416c13ec7d554e76ea0e6231da7725bdd035d12d81ed043c66132",
-		"publish":  "4aad3e79126195d68be1e94ffd7eb870820eda1d235afaa66ba6cb99d85f4fe8",
+		"courses":  "aaa499e7a9e450fb421b6135b85696b4da74bf3b6d2b1a8ff5cb3d75d84618b8",
+		"handbook": "08bccf6f2e6fb0527197248b92509fb30162c527f22171f46fda77cbf720f841",
+		"publish":  "f52449adad576fdd5568c885b2891edeb073c2f56b8d2483c6747f40590f4505",
 	}
 }
 

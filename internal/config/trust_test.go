@@ -41,7 +41,7 @@ func TestTrustSetsOfPublicKeys(t *testing.T) {
 		"two keys":           {jobSet("{id: a, jwk: env:A, thumbprint: " + jwkThumbprint + "}"), "f.yaml:5:27: trust.gitlab[0].thumbprint: is a second key of this anchor"},
 		"secret and jwk":     {jobSet("{id: a, secret: env:A, jwk: env:B}"), "trust.gitlab[0].jwk: is a second key of this anchor"},
 		"secret among keys":  {jobSet("{id: a, jwk: env:A}", "{id: b, secret: env:B}"), "f.yaml:6:15: trust.gitlab[1].secret: is not of the kind of the set's first anchor"},
-		"key among secrets":  {jobSet("{id: a, secret: env:A}", "{id: b, thumbprint: " + jwkThumbprint + "}"), "f.yaml:6:15: trust.gitlab[1].thumbprint: is not of the kind of the set's first anchor"},
+		"key among secrets":  {jobSet("{id: a, secret: env:A}", "{id: b, thumbprint: "+jwkThumbprint+"}"), "f.yaml:6:15: trust.gitlab[1].thumbprint: is not of the kind of the set's first anchor"},
 		"a reference twice":  {jobSet("{id: a, jwk: env:A}", "{id: b, jwk: env:A}"), "f.yaml:6:15: trust.gitlab[1].jwk: is the jwk of another anchor of this set too (line 5)"},
 		"a thumbprint twice": {jobSet("{id: a, thumbprint: "+jwkThumbprint+"}", "{id: b, thumbprint: "+jwkThumbprint+"}"), "trust.gitlab[1].thumbprint: is the thumbprint of another anchor of this set too (line 5)"},
 		"short thumbprint":   {jobSet("{id: a, thumbprint: abc}"), "f.yaml:5:15: trust.gitlab[0].thumbprint: must be an RFC 7638 thumbprint"},
