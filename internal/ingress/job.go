@@ -19,8 +19,6 @@ const (
 	// maxHint is the largest body of a job, in bytes: what proves it is in a
 	// header.
 	maxHint = 4 << 10
-	// maxRouteName is the longest name of a route.
-	maxRouteName = 64
 	// pollKeyBytes is the size of a key of poll secrets.
 	pollKeyBytes = 32
 	// authorization is the header of a poll secret; bearer is before it.
@@ -138,9 +136,6 @@ func (x *exchange) ask(side *side, below string) answer {
 // the same work for a wrong secret, for a route or a delivery that is none, and
 // for no secret at all.
 func (x *exchange) mayAsk(job *Job, route, delivery string) bool {
-	if len(route) > maxRouteName {
-		route = unknownRoute
-	}
 	_, err := fencepost.ParseDeliveryID(delivery)
 	if err != nil {
 		delivery = string(fencepost.DeliveryKey{}.ID())

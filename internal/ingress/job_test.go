@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -350,6 +351,14 @@ func TestAJobFetchesItsResult(t *testing.T) {
 	}
 }
 
+// secretOf is the poll secret of docs/encoding.md.
+func secretOf(key fencepost.Secret, route, delivery string) string {
+	digest := fencepost.NewEncoder("fencepost.poll/v1").Text(route).Text(delivery).Sum()
+	mac := hmac.New(sha256.New, key.Reveal())
+	mac.Write(digest[:])
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
 // Whoever has not the delivery's own secret is told nothing, in one way, and
 // nothing is looked up.
 func TestEveryRefusalOfAPollIsTheSame(t *testing.T) {
@@ -381,6 +390,9 @@ func TestEveryRefusalOfAPollIsTheSame(t *testing.T) {
 		"no delivery":        target("/jobs/train/"),
 		"no delivery's name": target("/jobs/train"),
 		"malformed delivery": target("/jobs/train/dlv_1"),
+		"its own secret":     poll("dlv_1", secretOf(w.key, "train", "dlv_1")),
+		"a stand-in's":       poll("dlv_1", secretOf(w.key, "train", string(fencepost.DeliveryKey{}.ID()))),
+		"another route's":    poll(job.Delivery, secretOf(w.key, "docs", id)),
 		"upper case":         target("/jobs/train/" + strings.ToUpper(id)),
 		"escaped":            target("/jobs/train/%64" + id[1:]),
 		"below a delivery":   target("/jobs/train/" + id + "/"),
