@@ -240,7 +240,8 @@ func (r *results) End(_ context.Context, d fencepost.DeliveryID, why fencepost.R
 func (r *results) change(d fencepost.DeliveryID, e shelf.Entry, stands func(shelf.Entry) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if was, ok := r.held[d]; ok {
+	// A result takes an end's place, and nothing a result's.
+	if was, ok := r.held[d]; ok && (!was.Ended() || e.Ended()) {
 		return stands(was)
 	}
 	if r.fail == nil || r.lost {
