@@ -61,21 +61,32 @@ func TestNoSecretReachesAnyOutput(t *testing.T) {
 	w.Forge.Inject(forgesim.Fault{On: "GET /repos/{owner}/{repo}/pulls/{pull_number}", Times: 2, Effect: forgesim.Garble{}})
 	w.Forge.Inject(forgesim.Fault{On: createRun, Effect: forgesim.DropAnswer{}})
 	ended(t, w, open("faults", "block"))
-	refused := forge(t, w, canaries["header value"])
-	if refused != http.StatusUnauthorized {
-		t.Errorf("a forged delivery was answered %d, want 401", refused)
-	}
-	failReload(t, w, canaries["secret's path"])
-	outputs := map[string][]byte{}
+	s := searched{controller: w.Controller, data: w.DataDir(), config: w.ConfigFile, ops: w.OpsURL, client: w.Client}
+	s.forge(t, w.HookURL, "X-Hub-Signature-256", "sha256="+strings.Repeat("0", 64), canaries["header value"])
+	s.failReload(t, "file:secrets/webhook", canaries["secret's path"])
+	s.search(t, accepted, map[string][]byte{}, canaries)
+}
+
+// A searched is a controller whose outputs are searched.
+type searched struct {
+	controller        *world.Controller
+	data, config, ops string
+	client            *http.Client
+}
+
+// search stops the controller and looks for canaries in all that it put out:
+// pages, log, files and their names, and what commands show of a delivery; and
+// in further outputs that the caller has.
+func (s searched) search(t *testing.T, id fencepost.DeliveryID, outputs map[string][]byte, canaries map[string]string) {
+	t.Helper()
 	for _, path := range []string{"/metrics", "/", "/readyz", "/healthz"} {
-		_, body := get(t, w, path)
-		outputs["GET "+path] = []byte(body)
+		outputs["GET "+path] = s.page(t, path)
 	}
-	if err := w.Controller.Stop(); err != nil {
+	if err := s.controller.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	collect(t, w, outputs)
-	commands(t, w, accepted, outputs)
+	s.collect(t, outputs)
+	s.commands(t, id, outputs)
 	if len(outputs["serve.log"]) == 0 || len(outputs) < 20 {
 		t.Fatalf("only %d outputs were found", len(outputs))
 	}
@@ -146,31 +157,50 @@ func acceptWithHeader(t *testing.T, w *world.World, pr *forgesim.PullRequest, he
 	return answer.Delivery
 }
 
+// page reads a page of the operations listener.
+func (s searched) page(t *testing.T, path string) []byte {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.ops+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil || len(text) == 0 {
+		t.Fatalf("GET %s: %d bytes, %v", path, len(text), err)
+	}
+	return text
+}
+
 // failReload has the controller read a configuration that names a secret's
 // file that is not there.
-func failReload(t *testing.T, w *world.World, path string) {
+func (s searched) failReload(t *testing.T, secret, path string) {
 	t.Helper()
-	rewrite(t, w.ConfigFile, "file:secrets/webhook", "file:"+path)
-	if err := w.Controller.Signal(syscall.SIGHUP); err != nil {
+	rewrite(t, s.config, secret, "file:"+path)
+	if err := s.controller.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := world.Await(t.Context(), endWithin, func() (struct{}, bool, error) {
-		text, err := os.ReadFile(w.Controller.Log)
+		text, err := os.ReadFile(s.controller.Log)
 		return struct{}{}, bytes.Contains(text, []byte("keys were not reloaded")), err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	rewrite(t, w.ConfigFile, "file:"+path, "file:secrets/webhook")
+	rewrite(t, s.config, "file:"+path, secret)
 }
 
 // commands runs what shows a person what happened.
-func commands(t *testing.T, w *world.World, id fencepost.DeliveryID, outputs map[string][]byte) {
+func (s searched) commands(t *testing.T, id fencepost.DeliveryID, outputs map[string][]byte) {
 	t.Helper()
 	for _, args := range [][]string{
 		{"deliveries", "list"}, {"deliveries", "show", string(id)}, {"ledger", "stat"}, {"ledger", "verify"},
 	} {
 		for _, more := range [][]string{nil, {"--json"}} {
-			cmd := exec.CommandContext(t.Context(), fencepostBinary, slices.Concat(args, []string{"--config", w.ConfigFile}, more)...)
+			cmd := exec.CommandContext(t.Context(), fencepostBinary, slices.Concat(args, []string{"--config", s.config}, more)...)
 			out, err := cmd.CombinedOutput()
 			if err != nil || len(out) == 0 {
 				t.Errorf("%v: %v\n%s", cmd.Args, err, out)
@@ -180,38 +210,40 @@ func commands(t *testing.T, w *world.World, id fencepost.DeliveryID, outputs map
 	}
 }
 
-// forge sends a delivery with a wrong signature and returns the status.
-func forge(t *testing.T, w *world.World, header string) int {
+// forge sends what nobody has signed, and wants it refused.
+func (s searched) forge(t *testing.T, to, header, signature, canary string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.HookURL, strings.NewReader(`{"canary":"CANARY-BODY-7d1f"}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, to, strings.NewReader(`{"canary":"CANARY-BODY-7d1f"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Canary", header)
-	req.Header.Set("X-Hub-Signature-256", "sha256="+strings.Repeat("0", 64))
-	resp, err := w.Client.Do(req)
+	req.Header.Set("X-Canary", canary)
+	req.Header.Set(header, signature)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	return resp.StatusCode
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("what nobody signed was answered %d, want 401", resp.StatusCode)
+	}
 }
 
 // collect reads the log and every file that the controller keeps, their names
 // too. The inbox holds raw bodies, by design (DESIGN §2).
-func collect(t *testing.T, w *world.World, outputs map[string][]byte) {
+func (s searched) collect(t *testing.T, outputs map[string][]byte) {
 	t.Helper()
-	log, err := os.ReadFile(w.Controller.Log)
+	log, err := os.ReadFile(s.controller.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	outputs["serve.log"] = log
-	err = filepath.WalkDir(w.DataDir(), func(name string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(s.data, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		relative, err := filepath.Rel(w.DataDir(), name)
+		relative, err := filepath.Rel(s.data, name)
 		if err != nil {
 			return err
 		}

@@ -48,6 +48,8 @@ type GitLabConfig struct {
 	// Timings is the YAML of the source's timings, Handbook what it holds.
 	Timings  string
 	Handbook map[string]string
+	// Args are appended to `fencepost serve`.
+	Args []string
 }
 
 // A GitLabWorld is a simulated GitLab with its runner, a project behind a gate
@@ -98,7 +100,7 @@ func NewGitLab(ctx context.Context, config GitLabConfig) (_ *GitLabWorld, err er
 		return nil, fmt.Errorf("make the gate: %w", err)
 	}
 	w.Controller = &Controller{
-		Log: filepath.Join(w.Dir, "serve.log"), HookURL: w.HookURL, binary: w.Binary, config: w.ConfigFile,
+		Log: filepath.Join(w.Dir, "serve.log"), HookURL: w.HookURL, binary: w.Binary, config: w.ConfigFile, args: w.Args,
 		ready: w.OpsURL + "/readyz", client: w.Client, now: w.Now,
 	}
 	return w, nil
