@@ -15,7 +15,7 @@ import (
 )
 
 // walks is how many each test of properties takes; -rapid.checks says others.
-const walks = "50"
+const walks = "25"
 
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {

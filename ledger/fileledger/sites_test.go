@@ -19,8 +19,9 @@ var reachedElsewhere = map[string]string{
 }
 
 // TestEveryCallSiteFails makes the first call at each place of this package
-// that asks the disk for a change fail in each way in which such a call is
-// known to. A place that no workload reaches fails the test.
+// that asks the disk for a change fail in a way in which such a call is known
+// to, or in each if the test is exhaustive. A place that no workload reaches
+// fails the test.
 func TestEveryCallSiteFails(t *testing.T) {
 	t.Parallel()
 	all := crashfs.Reach{}
@@ -32,7 +33,11 @@ func TestEveryCallSiteFails(t *testing.T) {
 				continue
 			}
 			all[site] = reach[site]
-			for _, f := range site.Op.Faults() {
+			faults := site.Op.Faults()
+			if !exhaustive {
+				faults = faults[len(all)%len(faults):][:1]
+			}
+			for _, f := range faults {
 				fail(reach[site], f)
 				pairs++
 			}

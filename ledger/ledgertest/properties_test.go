@@ -12,7 +12,7 @@ import (
 // unseenSeeds how many are tried where none is expected to.
 const (
 	walkSeeds   = 2000
-	unseenSeeds = 50
+	unseenSeeds = 20
 )
 
 // unseen are broken ledgers that no walk can tell from right ones, with why.

@@ -63,7 +63,7 @@ const Variable = "FENCEPOST_CONTEST"
 
 const (
 	shortOperations, recordLedgers        = 100, 10
-	shortDisturbances, recordDisturbances = 8, 100
+	shortDisturbances, recordDisturbances = 6, 100
 )
 
 // Series holds contests of eight processes, each over a ledger of its own: one,
