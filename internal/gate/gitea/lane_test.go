@@ -287,6 +287,8 @@ func (w *laneWorld) Locked(t testing.TB, r lanetest.Request) string {
 	return why
 }
 
+func (w *laneWorld) Secrets() []string { return []string{hookSecret, w.token(), w.rules} }
+
 func (w *laneWorld) Fetches() int {
 	n := 0
 	for _, r := range w.forge.Journal() {

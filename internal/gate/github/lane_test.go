@@ -215,6 +215,12 @@ func (w *laneWorld) Locked(t testing.TB, r lanetest.Request) string {
 	return cmp.Or(strings.Join(s.Reasons, "; "), "not allowed")
 }
 
+func (w *laneWorld) Secrets() []string {
+	lines := strings.Split(string(pkcs1(appKey())), "\n")
+	// Tokens of installations begin so.
+	return []string{hookSecret, lines[len(lines)/2], "ghs_"}
+}
+
 func (w *laneWorld) Fetches() int {
 	return w.forge.Count(forgesim.GitAdvertise) + w.forge.Count(forgesim.GitFetch)
 }

@@ -329,6 +329,8 @@ func (w *laneWorld) Locked(t testing.TB, r lanetest.Request) string {
 	return "the job has no pass"
 }
 
+func (w *laneWorld) Secrets() []string { return []string{w.token()} }
+
 func (w *laneWorld) Fetches() int {
 	n := 0
 	for _, r := range w.forge.Journal() {

@@ -147,15 +147,18 @@ func (j *journal) of(d fencepost.DeliveryID) []gate.Event {
 	return slices.DeleteFunc(slices.Clone(j.events), func(e gate.Event) bool { return e.Delivery != d })
 }
 
-func (j *journal) String() string {
+// all is the journal in words.
+func (j *journal) all() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var b strings.Builder
 	for _, e := range j.events {
 		fmt.Fprintf(&b, "%s %s %s %s %v\n", e.Delivery, e.Kind, e.Evaluation, e.Reason, e.Details)
 	}
-	return ending(b.String())
+	return b.String()
 }
+
+func (j *journal) String() string { return ending(j.all()) }
 
 // Alerts that are open.
 type alerts struct {
@@ -195,6 +198,13 @@ func (a *alerts) has(code gate.AlertCode) (bool, <-chan struct{}) {
 	return slices.ContainsFunc(a.raised, func(l gate.Alert) bool { return l.Code == code }), a.changed
 }
 
+// all is every alert that was raised.
+func (a *alerts) all() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return fmt.Sprint(a.raised)
+}
+
 // left lists the alerts that are open.
 func (a *alerts) left() []gate.Alert {
 	a.mu.Lock()
@@ -209,15 +219,21 @@ func (a *alerts) left() []gate.Alert {
 // A store keeps evidence in memory.
 type store struct {
 	mu   sync.Mutex
-	kept int // guarded by mu
+	kept []string // guarded by mu
 }
 
 // Put implements [gate.Store].
-func (s *store) Put(context.Context, []byte) (string, error) {
+func (s *store) Put(_ context.Context, data []byte) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept++
-	return "art_" + strconv.Itoa(s.kept), nil
+	s.kept = append(s.kept, string(data))
+	return "art_" + strconv.Itoa(len(s.kept)), nil
+}
+
+func (s *store) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.kept, "\n")
 }
 
 // A program is what runs: it concludes at once, and does nothing with the files.

@@ -52,8 +52,10 @@ type rig struct {
 	limits  gate.Limits
 	logs    *logs
 
-	mu   sync.Mutex
-	told map[fencepost.DeliveryID]fencepost.Reason // guarded by mu: what a lane was told of ends
+	mu sync.Mutex
+	// Guarded by mu:
+	told map[fencepost.DeliveryID]fencepost.Reason // what a lane was told of ends
+	sent []string                                  // header values of events
 }
 
 func newRig(t *testing.T, s Suite) *rig {
@@ -174,8 +176,42 @@ func (r *rig) deliver(e Event) fencepost.AcceptedDelivery {
 	d, err := fencepost.Accept(proof, g.Rule, e.Headers, e.Body)
 	r.must(err)
 	recorded.Anchor = d.Anchor()
+	r.mu.Lock()
+	for _, h := range e.Headers.All() {
+		r.sent = append(r.sent, h.Value)
+	}
+	r.mu.Unlock()
 	r.queue.add(recorded, d.Key())
 	return d
+}
+
+// wantClean fails if log, journal, alerts or evidence hold a secret of the world,
+// what signed an event, or words from outside. Invariant 16
+func (r *rig) wantClean() {
+	r.Helper()
+	r.mu.Lock()
+	sent := slices.Clone(r.sent)
+	r.mu.Unlock()
+	forbidden := append(r.world.Secrets(), canary, "192.0.2.7")
+	for _, value := range sent {
+		// Shorter ones are no signatures: names of events, sizes, hosts.
+		if len(value) >= 40 {
+			forbidden = append(forbidden, value, strings.TrimPrefix(strings.TrimPrefix(value, "sha256="), "Bearer "))
+		}
+	}
+	outputs := map[string]string{
+		"log": r.logs.all(), "journal": r.journal.all(), "alerts": r.alerts.all(), "evidence": r.store.String(),
+	}
+	for where, text := range outputs {
+		for _, f := range forbidden {
+			if f == "" || strings.Contains(text, f) {
+				r.Errorf("the %s holds %q, which belongs nowhere:\n%s", where, f, ending(text))
+			}
+		}
+	}
+	if outputs["journal"] == "" {
+		r.Error("nothing was told at all")
+	}
 }
 
 // settle waits until every delivery is done.
@@ -372,10 +408,13 @@ func (l *logs) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-func (l *logs) String() string {
+func (l *logs) String() string { return ending(l.all()) }
+
+// all is the whole log.
+func (l *logs) all() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return ending(l.b.String())
+	return l.b.String()
 }
 
 // ending is the last lines of a text.

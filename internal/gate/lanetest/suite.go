@@ -72,7 +72,9 @@ func Run(t *testing.T, s Suite) {
 		}
 		t.Run(sc.Name, func(t *testing.T) {
 			t.Parallel()
-			sc.run(newRig(t, s))
+			r := newRig(t, s)
+			sc.run(r)
+			r.wantClean()
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Absent)) {

@@ -13,8 +13,12 @@ import (
 	"time"
 )
 
+// canary stands in whatever comes from outside of a lane and belongs into no
+// output: an address, a path of the host, a provider's words.
+const canary = "CANARY-c4f1"
+
 // errCut is what a caller gets whose connection was cut.
-var errCut = errors.New("the connection was cut")
+var errCut = errors.New("the connection was cut: " + canary + " at 192.0.2.7, /srv/" + canary)
 
 // A Call is one call of a lane to its provider.
 type Call struct {
@@ -110,8 +114,8 @@ func (t *tapped) CloseIdleConnections() {
 }
 
 func (e effect) answer(r *http.Request) *http.Response {
-	const body = `{"message":"disturbed"}`
-	h := http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}}
+	const body = `{"message":"` + canary + `"}`
+	h := http.Header{"Content-Type": {"application/json"}, "X-Canary": {canary}, "Content-Length": {strconv.Itoa(len(body))}}
 	if e.after > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(e.after/time.Second)))
 	}

@@ -70,6 +70,8 @@ type World interface {
 	// Locked says why the provider would not let the request be merged; "" where
 	// it would.
 	Locked(t testing.TB, r Request) string
+	// Secrets are what no output may hold: tokens, keys, what signs events.
+	Secrets() []string
 	// Fetches is how many requests have come to the Git server.
 	Fetches() int
 }
