@@ -33,13 +33,13 @@ func TestTheRateIsLookedAtNowAndThen(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { a.project(ctx); close(ended) }()
-		for _, days := range []int{90, 90, 900} {
+		for i, days := range []int{90, 90, 900} {
 			synctest.Wait()
 			want := time.Duration(days) * 24 * time.Hour
 			if left, ok := a.ledgerFullIn(); !ok || left != want {
 				t.Errorf("full in %v, %v; want %v", left, ok, want)
 			}
-			if len(answers) > 0 {
+			if i < 2 {
 				time.Sleep(projectEvery)
 			}
 		}
