@@ -74,6 +74,25 @@ func supersededOnceStaged(r *rig) {
 	r.wantRuns(1)
 }
 
+// supersededAsPublished: the same for a head that moves while its result is on
+// its way. What arrives is for a head that is not the request's any more, and no
+// part of it counts alone.
+func supersededAsPublished(r *rig) {
+	q := r.world.Open(r, false)
+	r.wire.disturb(fault{match: isWrite, effect: effect{pass: true, run: func() { r.world.Push(r, q) }}})
+	d := r.verdict(q)
+	r.wantEnd(d, fencepost.ReasonSuperseded, fencepost.ReasonNone)
+	r.wantLocked(q, true)
+	for _, s := range r.world.Shown(r, q) {
+		if s.Partial || s.Copies != 1 {
+			r.Errorf("shown %+v of a head that moved", s)
+		}
+	}
+	next := r.verdict(q)
+	r.wantShown(q, next, gate.Pass)
+	r.wantLocked(q, false)
+}
+
 // closed: a request that is closed while it is judged gets no result.
 func closed(r *rig) {
 	q, d := r.inTheRun(func(q Request) { r.world.Close(r, q) })

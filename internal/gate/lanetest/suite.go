@@ -43,6 +43,7 @@ func Scenarios() []Scenario {
 		{"block", []int{7, 9}, blocks},
 		{"head moves in the run", []int{9}, superseded},
 		{"head moves once staged", []int{6, 9}, supersededOnceStaged},
+		{"head moves while it is published", []int{7, 9}, supersededAsPublished},
 		{"closed in the run", []int{9}, closed},
 		{"base moves in the run", []int{9}, movedBase},
 		{"answer of a write lost", []int{7, 8}, lostAnswer},
