@@ -36,7 +36,11 @@ func (a *App) examineSources(ctx context.Context, mine bool) []doctor.Check {
 		}
 		ctx, cancel := context.WithTimeout(ctx, lookWithin)
 		defer cancel()
-		return append([]doctor.Check{a.examineRemote(ctx, &opening, s, c)}, a.examineSink(ctx, &opening, c, mine)...)
+		checks := []doctor.Check{a.examineRemote(ctx, &opening, s, c)}
+		if c.Provider == config.GitLab {
+			checks = append(checks, a.examineWebhook(ctx, &opening, c))
+		}
+		return append(checks, a.examineSink(ctx, &opening, c, mine)...)
 	})
 }
 

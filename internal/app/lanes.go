@@ -12,6 +12,7 @@ import (
 	"github.com/fencepost/fencepost/internal/gate/gitea"
 	"github.com/fencepost/fencepost/internal/gate/github"
 	"github.com/fencepost/fencepost/internal/gate/gitlab"
+	"github.com/fencepost/fencepost/internal/gate/shelf"
 	"github.com/fencepost/fencepost/webhook"
 )
 
@@ -148,9 +149,36 @@ func (l lanes) gitlab(g config.Gate) (lane, error) {
 		Repository: gitlab.Repository{ID: g.Repository.ID, OwnerID: g.Repository.OwnerID, Name: g.Repository.FullName()},
 		BaseRef:    g.Base, Check: g.Check, Instance: g.GitLab.Issuer,
 		Policy: gitlab.Policy{Project: p.Project, Path: p.Path, Commits: p.Commits, Job: p.Job},
-		Client: client, Results: l.app.spine.results, Git: g.Git, AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate,
+		Client: client, Results: l.results(), Git: g.Git, AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate,
 		Budgets: budgets(l.app.Config.Fetch), JSON: l.app.jsonLimits(),
 	})
+}
+
+// results is where lanes put what jobs fetch. Where lanes are made only to look
+// at providers, no shelf is open, and nothing is ever put.
+func (l lanes) results() gitlab.Results {
+	if r := l.app.spine.results; r != nil {
+		return r
+	}
+	return noResults{}
+}
+
+// noResults is no shelf.
+type noResults struct{}
+
+// Put implements [gitlab.Results].
+func (noResults) Put(context.Context, fencepost.DeliveryID, []byte) error {
+	return fmt.Errorf("put a result: %w", fencepost.ErrZeroValue)
+}
+
+// Get implements [gitlab.Results].
+func (noResults) Get(context.Context, fencepost.DeliveryID) (shelf.Entry, bool, error) {
+	return shelf.Entry{}, false, fmt.Errorf("get a result: %w", fencepost.ErrZeroValue)
+}
+
+// End implements [gitlab.Results].
+func (noResults) End(context.Context, fencepost.DeliveryID, fencepost.Reason) error {
+	return fmt.Errorf("end without a result: %w", fencepost.ErrZeroValue)
 }
 
 // reader returns the one client of a GitLab instance and a token.

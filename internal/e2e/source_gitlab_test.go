@@ -3,6 +3,8 @@ package e2e
 import (
 	"encoding/base64"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +135,42 @@ func TestGitLabNeverStopsASourcesWebhook(t *testing.T) {
 	for _, d := range w.Forge.Deliveries() {
 		if strings.Contains(string(d.Body), w.SigningToken) {
 			t.Error("the signing token is sent")
+		}
+	}
+}
+
+// TestDoctorAtGitLab: a world that works is found well, and what is broken in it
+// is named.
+func TestDoctorAtGitLab(t *testing.T) {
+	t.Parallel()
+	w, err := world.NewGitLab(t.Context(), world.GitLabConfig{
+		Binary: fencepostBinary, Program: hostileProgram, Dir: t.TempDir(), Now: time.Now,
+		Files: map[string]string{"README.md": "# Docs\n"}, Handbook: map[string]string{"a.md": "a\n"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if got := mayBe(doctor(t, w.ConfigFile)); len(got) > 0 {
+		t.Errorf("as it is: %v", got)
+	}
+	w.Project.Set(func(s *gitlab.Settings) { s.Enforcement, s.SkipTrainAllowed = "allow_bypass", true })
+	// Only a maintainer's token is shown webhooks.
+	token := w.Forge.NewToken("owner", gitlab.Maintainer, "read_api", "read_repository")
+	if err := os.WriteFile(filepath.Join(w.Dir, "secrets", "source"), []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Hook.Set(w.HookURL, ""); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(mayBe(doctor(t, w.ConfigFile)), ", ")
+	for _, want := range []string{"project.merge_train_enforcement", "project.merge_trains_skip_train_allowed", "warn source handbook: webhook"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not named in: %s", want, got)
 		}
 	}
 }
