@@ -10,8 +10,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
+
+// IdleKey is one key for the Apps of all forges in which nobody speaks as the
+// App: making one takes longer than most tests.
+var IdleKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
 // Permissions are an App's: name of the permission → "read" or "write". What
 // is not in the map is not granted.

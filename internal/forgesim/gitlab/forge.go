@@ -104,7 +104,11 @@ func New(ctx context.Context, config Config) (*Forge, error) {
 	if config.Now == nil {
 		return nil, fmt.Errorf("%w: Now is nil", forgesim.ErrConfig)
 	}
-	under, err := forgesim.New(ctx, forgesim.Config{Dir: config.Dir, Now: config.Now})
+	key, err := forgesim.IdleKey()
+	if err != nil {
+		return nil, fmt.Errorf("gitlab: key of the App within: %w", err)
+	}
+	under, err := forgesim.New(ctx, forgesim.Config{Dir: config.Dir, Now: config.Now, App: forgesim.AppConfig{Key: key}})
 	if err != nil {
 		return nil, fmt.Errorf("gitlab: %w", err)
 	}
