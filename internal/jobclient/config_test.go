@@ -31,11 +31,13 @@ func TestWhatIsMissingOrUnsafeIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		"no token's form":    func(c *jobclient.Config) { c.Token = fencepost.NewSecret([]byte(canary)) },
 		"a line end in it":   func(c *jobclient.Config) { c.Token = fencepost.NewSecret([]byte(token + "\n")) },
 		"an empty part":      func(c *jobclient.Config) { c.Token = fencepost.NewSecret([]byte("a.." + canary)) },
-		"a large token":      func(c *jobclient.Config) { c.Token = fencepost.NewSecret([]byte(token + strings.Repeat("a", webhook.MaxTokenBytes))) },
-		"no merge request":   func(c *jobclient.Config) { c.MergeRequest = 0 },
-		"no timeout":         func(c *jobclient.Config) { c.Timeout = 0 },
-		"a long timeout":     func(c *jobclient.Config) { c.Timeout = 25 * time.Hour },
-		"no clock":           func(c *jobclient.Config) { c.Now = nil },
+		"a large token": func(c *jobclient.Config) {
+			c.Token = fencepost.NewSecret([]byte(token + strings.Repeat("a", webhook.MaxTokenBytes)))
+		},
+		"no merge request": func(c *jobclient.Config) { c.MergeRequest = 0 },
+		"no timeout":       func(c *jobclient.Config) { c.Timeout = 0 },
+		"a long timeout":   func(c *jobclient.Config) { c.Timeout = 25 * time.Hour },
+		"no clock":         func(c *jobclient.Config) { c.Now = nil },
 	} {
 		c := config(&controller{t: t}, &said{})
 		change(&c)

@@ -84,10 +84,12 @@ func newRunner(ctx context.Context, binary, controller string) (*Runner, error) 
 
 // pass passes an answer on, unless it is to be lost.
 func (r *Runner) pass(resp *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxJobBody))
+	var whole bytes.Buffer
+	_, err := whole.ReadFrom(io.LimitReader(resp.Body, maxJobBody))
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return err
 	}
+	body := whole.Bytes()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	r.mu.Lock()
 	spoil := r.spoil
