@@ -111,6 +111,7 @@ func claimed(a ledger.Answer) (fencepost.Lease, bool) {
 		return c.Lease, true
 	case fencepost.Publish:
 		return c.Lease, true
+	case fencepost.BindingConflict, fencepost.Busy, fencepost.Completed, fencepost.Expired, fencepost.Full:
 	}
 	return fencepost.Lease{}, false
 }
@@ -194,6 +195,8 @@ func tell(a ledger.Answer) string {
 		return fmt.Sprintf("Publish (%s, %s)", tellStaged(c.Staged), tellLease(c.Lease))
 	case fencepost.Busy:
 		return fmt.Sprintf("Busy (for %v)", c.After.Truncate(time.Microsecond))
+	case fencepost.BindingConflict, fencepost.Completed, fencepost.Expired, fencepost.Full:
+		// They hold nothing: their names are told below.
 	}
 	if n, ok := a.Renewal.(fencepost.Renewed); ok {
 		return fmt.Sprintf("Renewed (%s)", tellLease(n.Lease))
