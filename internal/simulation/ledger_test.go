@@ -94,6 +94,9 @@ func (b book) Stage(ctx context.Context, d fencepost.AcceptedDelivery, l fencepo
 	if err != nil {
 		return nil, err
 	}
+	b.tell(event{
+		kind: evStageAsked, delivery: n, sent: sent, fence: l.Fence().Uint64(), eval: l.Evaluation(), text: textOf(p),
+	})
 	answer, err := b.Ledger.Stage(ctx, d, l, p)
 	if held, ok := b.p.sim.heldBy(n); ok && answer == (fencepost.Lost{}) {
 		answer, err = b.Ledger.Stage(ctx, d, held, p)

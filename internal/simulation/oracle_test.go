@@ -18,6 +18,7 @@ type oracle struct {
 	acked    bool
 	eval     fencepost.EvaluationID
 	fences   []granted
+	asked    []asked
 	staged   string // the text of what is staged, "" before
 	stagedAt int    // the step of the first answer that said so
 	// completedAt is the step of the first answer that said so; 0 before.
@@ -42,6 +43,14 @@ type granted struct {
 	fence     uint64
 	sent, got int
 	slot      int
+}
+
+// An asked is one request to stage: it may have had its effect though its
+// answer was lost.
+type asked struct {
+	fence uint64
+	sent  int
+	text  string
 }
 
 type attempt struct {
@@ -95,11 +104,13 @@ func (s *Sim) judge(e event) {
 		o.complete(e.step)
 	case evRenewed:
 		s.judgeHolder(o, e, "renewed")
+	case evStageAsked:
+		o.asked = append(o.asked, asked{e.fence, e.sent, e.text})
 	case evStaged:
 		if !o.eval.IsZero() && e.eval != o.eval {
 			s.broken("4", "d%d: staged as %s, was %s", e.delivery, e.eval, o.eval)
 		}
-		if e.text != o.staged {
+		if e.text != o.staged && !o.mayBeStaged(e) {
 			// The same value is Staged to everybody.
 			s.judgeHolder(o, e, "staged")
 		}
@@ -183,6 +194,16 @@ func (s *Sim) judgeHolder(o *oracle, e event, what string) {
 	if what == "renewed" && o.stagedAt != 0 && e.sent > o.stagedAt {
 		s.broken("6", "d%d: renewed to run after it was staged", e.delivery)
 	}
+}
+
+// mayBeStaged reports whether a holder of a newer fence asked for the same
+// value, and was not overtaken itself when it did. DESIGN §5
+func (o *oracle) mayBeStaged(e event) bool {
+	return slices.ContainsFunc(o.asked, func(a asked) bool {
+		return a.fence > e.fence && a.text == e.text && !slices.ContainsFunc(o.fences, func(g granted) bool {
+			return g.fence > a.fence && a.sent > g.got
+		})
+	})
 }
 
 // judgeStaged: one value for ever.

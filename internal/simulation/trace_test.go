@@ -23,6 +23,7 @@ const (
 	evBusy
 	evRefusedClaim
 	evRenewed
+	evStageAsked
 	evStaged
 	evCompleted
 	// A gate was read.
@@ -43,7 +44,7 @@ const (
 
 var evNames = [...]string{
 	evAcked: "acknowledged", evAcquired: "acquired", evPublish: "told to publish", evKnownDone: "claim: completed",
-	evBusy: "claim: busy", evRefusedClaim: "claim: refused", evRenewed: "renewed", evStaged: "staged", evCompleted: "completed",
+	evBusy: "claim: busy", evRefusedClaim: "claim: refused", evRenewed: "renewed", evStageAsked: "asks to stage", evStaged: "staged", evCompleted: "completed",
 	evRefreshed: "gate read", evSent: "SENT", evShown: "SHOWN", evEnded: "ended", evRefused: "refused", evTakenOut: "taken out",
 	evFault: "FAULT", evLife: "process", evTold: "event", evCall: "",
 }
