@@ -80,9 +80,9 @@ type App struct {
 	room chan struct{}
 	// sourcing is nil where no source is configured.
 	sourcing      *sourcing
-	githubSources map[string]*github.Client
-	giteaSources  map[string]*gitea.Client
-	gitlabSources map[string]*gitlab.Client
+	githubSources clients[*github.Client]
+	giteaSources  clients[*gitea.Client]
+	gitlabSources clients[*gitlab.Client]
 
 	listener, opsListener net.Listener
 	// recent is what the operations page showed last.
@@ -98,7 +98,7 @@ type App struct {
 // [config.ErrInvalid]; see also [ErrNotOurs], [ErrVersion], [ErrExposed] and
 // the errors of the packages below.
 func Open(ctx context.Context, o Options) (_ *App, err error) {
-	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{}, githubSources: map[string]*github.Client{}, giteaSources: map[string]*gitea.Client{},
+	a := &App{Options: o, trust: map[fencepost.TrustSetName]*trust{},
 		room: make(chan struct{}, max(1, o.Config.Runner.Concurrent)),
 	}
 	defer func() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -12,9 +11,7 @@ import (
 
 	"github.com/fencepost/fencepost/internal/config"
 	"github.com/fencepost/fencepost/internal/doctor"
-	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate"
-	"github.com/fencepost/fencepost/internal/gate/github"
 )
 
 // Bounds of an examination.
@@ -33,7 +30,7 @@ const (
 // controller may be running meanwhile. What is wrong is in the report; the
 // error is of the look itself.
 func Examine(ctx context.Context, o Options, secrets []config.SecretTrial) (r doctor.Report, err error) {
-	a := &App{Options: o, githubSources: map[string]*github.Client{}, giteaSources: map[string]*gitea.Client{}}
+	a := &App{Options: o}
 	defer func() {
 		if closing := a.Close(); err == nil {
 			err = closing
@@ -57,8 +54,7 @@ func Examine(ctx context.Context, o Options, secrets []config.SecretTrial) (r do
 
 // examineConfig tells the file's warnings, and which secrets can be used.
 func (a *App) examineConfig(secrets []config.SecretTrial) (all []doctor.Check) {
-	config := doctor.Check{Subject: "configuration", Name: "file", Status: doctor.OK, Seen: a.Config.File + " is valid"}
-	all = append(all, config)
+	all = append(all, doctor.Check{Subject: "configuration", Name: "file", Status: doctor.OK, Seen: a.Config.File + " is valid"})
 	for _, w := range a.Config.Warnings {
 		all = append(all, doctor.Check{Subject: "configuration", Name: "warning", Status: doctor.Warn, Seen: w, Mend: "correct the file; `fencepost check` shows it too"})
 	}
@@ -162,12 +158,14 @@ func together(n int, look func(int) []doctor.Check) (all []doctor.Check) {
 
 // examineProviders looks at the providers' side of each gate and each source.
 func (a *App) examineProviders(ctx context.Context, mine bool) []doctor.Check {
-	lanes, opened := newLanes(a), sync.Mutex{}
+	lanes := &lanes{app: a}
+	// Gates share clients, which are made at their first use.
+	var opening sync.Mutex
 	gates := together(len(a.Config.Gates), func(i int) []doctor.Check {
 		g := a.Config.Gates[i]
-		opened.Lock()
+		opening.Lock()
 		l, err := lanes.open(g)
-		opened.Unlock()
+		opening.Unlock()
 		subject := "gate " + string(g.Route)
 		if err != nil {
 			return []doctor.Check{{Subject: subject, Name: "policy", Status: doctor.Fail, Seen: err.Error(), Mend: "correct the gate's section"}}
@@ -206,5 +204,3 @@ func checkOf(subject string, f gate.Finding) doctor.Check {
 	}
 	return c
 }
-
-func count(n int, what string) string { return strconv.Itoa(n) + " " + what }

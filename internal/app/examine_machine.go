@@ -208,7 +208,7 @@ func (a *App) examineDatabaseClock(ctx context.Context, db *store.DB) doctor.Che
 
 // examineSandbox builds the sandbox as `serve` does at its start.
 func (a *App) examineSandbox(ctx context.Context, mine bool) []doctor.Check {
-	c := doctor.Check{Subject: "machine", Name: "sandbox", Status: doctor.OK, Seen: count(len(runner.Protections()), "protections can be had")}
+	c := doctor.Check{Subject: "machine", Name: "sandbox", Status: doctor.OK, Seen: fmt.Sprintf("%d protections can be had", len(runner.Protections()))}
 	scratch := filepath.Join(a.Config.DataDir, "run")
 	if _, err := os.Stat(scratch); err != nil || !mine {
 		dir, err := os.MkdirTemp("", "fencepost-doctor-")

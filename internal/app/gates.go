@@ -18,7 +18,7 @@ import (
 // openGates makes lanes, pool, healer and both servers. It sends nothing.
 func (a *App) openGates(ctx context.Context) error {
 	a.lanes = map[gate.Name]lane{}
-	lanes := newLanes(a)
+	lanes := &lanes{app: a}
 	var gates []*gate.Gate
 	var watched []gate.Watched
 	for _, g := range a.Config.Gates {

@@ -28,17 +28,13 @@ type lanes struct {
 	app *App
 	// installations has one client each, since GitHub counts by installation;
 	// accounts and readers have one for each instance and token.
-	installations map[string]*github.Client
-	accounts      map[string]*forge.Client
-	readers       map[string]*gitlabforge.Client
-}
-
-func newLanes(a *App) lanes {
-	return lanes{app: a, installations: map[string]*github.Client{}, accounts: map[string]*forge.Client{}, readers: map[string]*gitlabforge.Client{}}
+	installations clients[*github.Client]
+	accounts      clients[*forge.Client]
+	readers       clients[*gitlabforge.Client]
 }
 
 // open makes the lane of a gate. It sends nothing.
-func (l lanes) open(g config.Gate) (lane, error) {
+func (l *lanes) open(g config.Gate) (lane, error) {
 	switch g.Provider {
 	case config.GitHub:
 		return l.github(g)
@@ -48,7 +44,7 @@ func (l lanes) open(g config.Gate) (lane, error) {
 	return l.gitea(g)
 }
 
-func (l lanes) github(g config.Gate) (lane, error) {
+func (l *lanes) github(g config.Gate) (lane, error) {
 	client, err := l.installation(g)
 	if err != nil {
 		return nil, err
@@ -60,27 +56,20 @@ func (l lanes) github(g config.Gate) (lane, error) {
 	})
 }
 
-func (l lanes) installation(g config.Gate) (*github.Client, error) {
+func (l *lanes) installation(g config.Gate) (*github.Client, error) {
 	id := fmt.Sprintf("%s %d %d", g.API, g.App.ID, g.App.Installation)
-	if c, ok := l.installations[id]; ok {
-		return c, nil
-	}
 	a, key := l.app, g.App.Key
-	c, err := github.NewClient(github.ClientConfig{
-		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now,
-		UserAgent: a.userAgent(),
-		App: github.App{
-			ID: g.App.ID, Installation: g.App.Installation,
-			Key: func(context.Context) (fencepost.Secret, error) { return key.Resolve(a.LookupEnv) },
-		},
-		Limits: a.githubLimits(),
+	return l.installations.of(a, id, func() (*github.Client, error) {
+		return github.NewClient(github.ClientConfig{
+			API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now,
+			UserAgent: a.userAgent(),
+			App: github.App{
+				ID: g.App.ID, Installation: g.App.Installation,
+				Key: func(context.Context) (fencepost.Secret, error) { return key.Resolve(a.LookupEnv) },
+			},
+			Limits: a.githubLimits(),
+		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	a.opened(func() error { c.Close(); return nil })
-	l.installations[id] = c
-	return c, nil
 }
 
 func (a *App) githubLimits() github.Limits {
@@ -100,7 +89,7 @@ func orNegative[T ~int64](d T) T {
 	return d
 }
 
-func (l lanes) gitea(g config.Gate) (lane, error) {
+func (l *lanes) gitea(g config.Gate) (lane, error) {
 	reviews, err := l.account(g, g.Reviewer.Token)
 	if err != nil {
 		return nil, err
@@ -119,26 +108,19 @@ func (l lanes) gitea(g config.Gate) (lane, error) {
 }
 
 // account returns the one client of an instance and a token.
-func (l lanes) account(g config.Gate, token config.SecretRef) (*forge.Client, error) {
+func (l *lanes) account(g config.Gate, token config.SecretRef) (*forge.Client, error) {
 	id := fmt.Sprintf("%s %v %t", g.API, token, g.AllowHTTP)
-	if c, ok := l.accounts[id]; ok {
-		return c, nil
-	}
 	a := l.app
-	c, err := forge.New(forge.Config{
-		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(),
-		Token:  func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) },
-		Limits: forge.Limits{RequestTimeout: a.Config.Provider.Timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+	return l.accounts.of(a, id, func() (*forge.Client, error) {
+		return forge.New(forge.Config{
+			API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(),
+			Token:  func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) },
+			Limits: forge.Limits{RequestTimeout: a.Config.Provider.Timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	a.opened(func() error { c.Close(); return nil })
-	l.accounts[id] = c
-	return c, nil
 }
 
-func (l lanes) gitlab(g config.Gate) (lane, error) {
+func (l *lanes) gitlab(g config.Gate) (lane, error) {
 	client, err := l.reader(g)
 	if err != nil {
 		return nil, err
@@ -156,7 +138,7 @@ func (l lanes) gitlab(g config.Gate) (lane, error) {
 
 // results is where lanes put what jobs fetch. Where lanes are made only to look
 // at providers, no shelf is open, and nothing is ever put.
-func (l lanes) results() gitlab.Results {
+func (l *lanes) results() gitlab.Results {
 	if r := l.app.spine.results; r != nil {
 		return r
 	}
@@ -182,24 +164,17 @@ func (noResults) End(context.Context, fencepost.DeliveryID, fencepost.Reason) er
 }
 
 // reader returns the one client of a GitLab instance and a token.
-func (l lanes) reader(g config.Gate) (*gitlabforge.Client, error) {
+func (l *lanes) reader(g config.Gate) (*gitlabforge.Client, error) {
 	a, token := l.app, g.GitLab.Token
 	id := fmt.Sprintf("%s %v %t", g.API, token, g.AllowHTTP)
-	if c, ok := l.readers[id]; ok {
-		return c, nil
-	}
 	p := a.Config.Provider
-	c, err := gitlabforge.New(gitlabforge.Config{
-		API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(),
-		Token:  func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) },
-		Limits: gitlabforge.Limits{RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages},
+	return l.readers.of(a, id, func() (*gitlabforge.Client, error) {
+		return gitlabforge.New(gitlabforge.Config{
+			API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(),
+			Token:  func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) },
+			Limits: gitlabforge.Limits{RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages},
+		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	a.opened(func() error { c.Close(); return nil })
-	l.readers[id] = c
-	return c, nil
 }
 
 func (a *App) userAgent() string { return "fencepost/" + a.Build.Version }

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -80,23 +79,12 @@ func (a *App) examineWebhook(ctx context.Context, opening *sync.Mutex, c config.
 // gitlabClient is the one client of an instance and a credential: sources share
 // its connections.
 func (a *App) gitlabClient(c config.Source) (*gitlab.Client, error) {
-	timeout := min(a.Config.Provider.Timeout, c.Timings.Observe)
-	id := fmt.Sprintf("%s %s %v %t %s", c.API, c.Credential.Basic.Token, c.Credential.Anonymous, c.AllowHTTP, timeout)
-	if client, ok := a.gitlabSources[id]; ok {
-		return client, nil
-	}
-	client, err := gitlab.New(gitlab.Config{
-		API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous,
-		UserAgent: a.userAgent(), Now: a.Now,
-		Limits: gitlab.Limits{RequestTimeout: timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer), MaxPages: a.Config.Provider.Pages},
+	id, timeout := a.sourceAccount(c)
+	return a.gitlabSources.of(a, id, func() (*gitlab.Client, error) {
+		return gitlab.New(gitlab.Config{
+			API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous,
+			UserAgent: a.userAgent(), Now: a.Now,
+			Limits: gitlab.Limits{RequestTimeout: timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer), MaxPages: a.Config.Provider.Pages},
+		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	a.opened(func() error { client.Close(); return nil })
-	if a.gitlabSources == nil {
-		a.gitlabSources = map[string]*gitlab.Client{}
-	}
-	a.gitlabSources[id] = client
-	return client, nil
 }

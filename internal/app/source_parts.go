@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
@@ -76,22 +77,21 @@ func (a *App) sourceProvider(c config.Source) (remote.Identity, remote.Ancestry,
 // giteaClient is the one client of an instance and a credential: sources share
 // its connections.
 func (a *App) giteaClient(c config.Source) (*gitea.Client, error) {
-	timeout := min(a.Config.Provider.Timeout, c.Timings.Observe)
-	id := fmt.Sprintf("%s %s %v %t %s", c.API, c.Credential.Basic.Token, c.Credential.Anonymous, c.AllowHTTP, timeout)
-	if client, ok := a.giteaSources[id]; ok {
-		return client, nil
-	}
-	client, err := gitea.New(gitea.Config{
-		API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous,
-		UserAgent: a.userAgent(), Now: a.Now,
-		Limits: gitea.Limits{RequestTimeout: timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+	id, timeout := a.sourceAccount(c)
+	return a.giteaSources.of(a, id, func() (*gitea.Client, error) {
+		return gitea.New(gitea.Config{
+			API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous,
+			UserAgent: a.userAgent(), Now: a.Now,
+			Limits: gitea.Limits{RequestTimeout: timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	a.opened(func() error { client.Close(); return nil })
-	a.giteaSources[id] = client
-	return client, nil
+}
+
+// sourceAccount is what sources share a client by, at an instance of Gitea,
+// Forgejo or GitLab, and how long its requests may take.
+func (a *App) sourceAccount(c config.Source) (id string, timeout time.Duration) {
+	timeout = min(a.Config.Provider.Timeout, c.Timings.Observe)
+	return fmt.Sprintf("%s %s %v %t %s", c.API, c.Credential.Basic.Token, c.Credential.Anonymous, c.AllowHTTP, timeout), timeout
 }
 
 // sourceToken reads the source's token at each use; nil where it has none.
@@ -173,14 +173,9 @@ func (a *App) githubSource(c config.Source) (remote.Identity, remote.Ancestry, g
 		id = fmt.Sprintf("%s %s source", c.API, c.Credential.Basic.Token)
 		o.Token = a.sourceToken(c)
 	}
-	client, ok := a.githubSources[id]
-	if !ok {
-		var err error
-		if client, err = github.NewClient(o); err != nil {
-			return nil, nil, nil, err
-		}
-		a.opened(func() error { client.Close(); return nil })
-		a.githubSources[id] = client
+	client, err := a.githubSources.of(a, id, func() (*github.Client, error) { return github.NewClient(o) })
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	g := githubRepository{client: client, repository: github.Repository{
 		ID: c.Repository.ID, OwnerID: c.Repository.OwnerID, Name: c.Repository.FullName(),
