@@ -89,32 +89,46 @@ func readFile(file string) ([]byte, error) {
 // trySecrets resolves each reference once, so that a wrong one is found
 // before anything starts, and drops what it got.
 func (v *validator) trySecrets(env Lookup) {
-	// Two anchors of a set may refer to one secret by different names; only
-	// digests are kept to tell.
-	seen := map[string]string{}
-	keys := map[pin]string{}
-	// What many sections share is tried once.
-	tried := map[secretTry]error{}
+	seen := newTried()
 	for _, use := range v.refs {
-		if use.as == asHMAC {
-			v.tryHMAC(use, env, seen)
-			continue
-		}
-		if use.as == asJWK {
-			v.tryJWK(use, env, keys)
-			continue
-		}
-		what := secretTry{use.ref, use.as}
-		err, known := tried[what]
-		if !known {
-			err = try(use, env)
-			tried[what] = err
-		}
-		if err != nil {
-			v.refuse(use.path, "%s", err)
-		}
+		v.trySecret(use, env, seen)
 	}
 	v.tryDatabases(env)
+}
+
+// tried is what the references of a file led to so far.
+type tried struct {
+	// secrets and keys say where an anchor's stands, since two anchors of a set
+	// may refer to one by different names. Of secrets only digests are kept.
+	secrets map[string]string
+	keys    map[pin]string
+	// others are tried once, however many sections share one.
+	others map[secretTry]error
+}
+
+func newTried() *tried {
+	return &tried{secrets: map[string]string{}, keys: map[pin]string{}, others: map[secretTry]error{}}
+}
+
+// trySecret refuses a reference that does not lead to what its section needs.
+func (v *validator) trySecret(use secretUse, env Lookup, seen *tried) {
+	switch use.as {
+	case asHMAC:
+		v.tryHMAC(use, env, seen.secrets)
+		return
+	case asJWK:
+		v.tryJWK(use, env, seen.keys)
+		return
+	}
+	what := secretTry{use.ref, use.as}
+	err, known := seen.others[what]
+	if !known {
+		err = try(use, env)
+		seen.others[what] = err
+	}
+	if err != nil {
+		v.refuse(use.path, "%s", err)
+	}
 }
 
 // A secretTry is one reference with what it was tried as.
@@ -130,14 +144,10 @@ func try(use secretUse, env Lookup) error {
 		return err
 	}
 	defer secret.Zero()
-	switch use.as {
-	case asAppKey:
-		_, err = ParseAppKey(secret)
-	case asJWK:
-		_, err = webhook.ParseJWK(secret.Reveal())
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", use.ref, err)
+	if use.as == asAppKey {
+		if _, err := ParseAppKey(secret); err != nil {
+			return fmt.Errorf("%s: %w", use.ref, err)
+		}
 	}
 	return nil
 }

@@ -138,8 +138,7 @@ func (r SecretRef) path() string {
 	return filepath.Join(r.dir, r.name)
 }
 
-// A guard says what others than its owner may do with a file: what they may
-// not.
+// A guard is the permissions that nobody but a file's owner may have.
 type guard uint32
 
 const (

@@ -25,16 +25,12 @@ func TrySecrets(file string, env Lookup) ([]SecretTrial, error) {
 	}
 	uses, databases := v.refs, v.databases
 	trials := make([]SecretTrial, 0, len(uses)+len(databases))
-	// One for all, so that an anchor's secret that is another's is found.
-	seen := map[string]string{}
+	// One for all, so that an anchor's key that is another's is found.
+	seen := newTried()
 	for _, use := range uses {
 		t := SecretTrial{Path: use.path, Ref: use.ref.String()}
 		before := len(v.faults)
-		if use.as == asHMAC {
-			v.tryHMAC(use, env, seen)
-		} else if err := try(use, env); err != nil {
-			t.Problem = err.Error()
-		}
+		v.trySecret(use, env, seen)
 		if len(v.faults) > before {
 			t.Problem = v.faults[before].Problem
 		}

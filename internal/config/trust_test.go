@@ -68,7 +68,23 @@ func TestLoadTriesPublicKeys(t *testing.T) {
 		for name, text := range files {
 			write(t, filepath.Join(dir, name), text, 0o644)
 		}
-		_, err := Load(write(t, filepath.Join(dir, "f.yaml"), jobSet(anchors...), 0o644), env(e...))
+		file := write(t, filepath.Join(dir, "f.yaml"), jobSet(anchors...), 0o644)
+		_, err := Load(file, env(e...))
+		// Tried one by one, they are found to be the same.
+		trials, failed := TrySecrets(file, env(e...))
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		good := true
+		for _, one := range trials {
+			good = good && one.Problem == ""
+			if one.Problem != "" && (err == nil || !strings.Contains(err.Error(), one.Path+": "+one.Problem)) {
+				t.Errorf("tried alone, %s: %s; together, %v", one.Path, one.Problem, err)
+			}
+		}
+		if good != (err == nil) {
+			t.Errorf("tried alone, %+v; together, %v", trials, err)
+		}
 		return err
 	}
 	// A public key may be read by all.
