@@ -3,7 +3,6 @@ package artifact_test
 import (
 	"bytes"
 	"errors"
-	"os"
 	"testing"
 
 	"github.com/fencepost/fencepost/internal/artifact"
@@ -36,12 +35,7 @@ func TestWhatADiskSpoilsIsNeverBelieved(t *testing.T) {
 	damages := 0
 	for d := range crashfs.Damages(data, []byte("something else"), 5) {
 		damages++
-		f, err := fsys.OpenFile(name, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = f.WriteAt(d.Data, 0)
-		if err := errors.Join(err, f.Truncate(int64(len(d.Data))), f.Close()); err != nil {
+		if err := d.Spoil(fsys, name); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := s.Get(t.Context(), ref); !errors.Is(err, artifact.ErrDamaged) {

@@ -34,33 +34,24 @@ func TestEveryCallSiteFails(t *testing.T) {
 	} {
 		reach := crashfs.Reach{}
 		d := crashfs.New(crashfs.Options{})
-		d.Plan(reach.Record(packageDir, 0))
+		d.Plan(reach.Record(packageDir))
 		must(t, life(newWitness(t, d), d))
 		for _, site := range reach.Sites() {
 			if _, known := all[site]; known {
 				continue
 			}
-			all[site] = reach[site]
+			all[site] = struct{}{}
 			for _, f := range site.Op.Faults() {
 				pairs++
-				failOnce(t, life, site, reach[site], f)
+				failOnce(t, life, site, f)
 			}
 		}
 	}
-	written, err := crashfs.Written(".")
-	must(t, err)
-	missing := all.Unreached(written)
-	for in, span := range missing {
-		if reachedElsewhere[in] == "" {
-			t.Errorf("line %d of %s asks the disk for a change, and no workload gets there", span.From, in)
-		}
+	calls, err := all.Check(".", reachedElsewhere)
+	if err != nil {
+		t.Error(err)
 	}
-	for in := range reachedElsewhere {
-		if _, is := missing[in]; !is {
-			t.Errorf("%s is reached now, or is no more", in)
-		}
-	}
-	t.Logf("%d sites in %d calls of the source, %d pairs of site and fault", len(all), len(written), pairs)
+	t.Logf("%d sites in %d calls of the source, %d pairs of site and fault", len(all), calls, pairs)
 }
 
 // afterAKill goes on with what a process that was killed has left: a segment
@@ -91,20 +82,19 @@ func afterAKill(w *witness, d *crashfs.Disk) error {
 	return errors.Join(w.record(b, mail{id: 2, body: text("of the next")}), w.finish(b), w.tidy(b), b.Close())
 }
 
-func failOnce(t *testing.T, life func(*witness, *crashfs.Disk) error, site crashfs.Site, n int, f crashfs.NamedFault) {
+func failOnce(t *testing.T, life func(*witness, *crashfs.Disk) error, site crashfs.Site, f crashfs.NamedFault) {
 	t.Helper()
 	for i, policy := range []crashfs.Policy{crashfs.LoseAll, crashfs.KeepAll} {
 		d := crashfs.New(crashfs.Options{})
-		d.Plan(func(c crashfs.Call) crashfs.Fault {
-			if c.N != n {
-				return crashfs.Fault{}
-			}
-			return f.Fault
-		})
+		first := &crashfs.First{Site: site, Package: packageDir}
+		d.Plan(first.Fail(f.Fault))
 		w := newWitness(t, d)
 		err := life(w, d)
 		what := fmt.Sprintf("%s at %v: %v; policy %d", f.Name, site, err, i)
 		d.Plan(nil)
+		if first.Call.N == 0 {
+			t.Fatalf("%s: no call was made there", what)
+		}
 		d.Crash()
 		after := d.After(policy)
 		if err := errors.Join(durable.ClearPoison(after.Process()), w.check(after)); err != nil {

@@ -3,7 +3,6 @@ package inbox
 import (
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/fencepost/fencepost/internal/durable"
@@ -41,10 +40,7 @@ func TestWhatADiskSpoilsIsReportedOrHarmless(t *testing.T) {
 			noticed, harmless := 0, 0
 			for d := range crashfs.Damages(data, foreign, step) {
 				spoiled := whole.After(crashfs.KeepAll)
-				f, err := spoiled.Process().OpenFile(name, os.O_RDWR, 0)
-				must(t, err)
-				_, err = f.WriteAt(d.Data, 0)
-				must(t, errors.Join(err, f.Truncate(int64(len(d.Data))), f.Sync(), f.Close()))
+				must(t, d.Spoil(spoiled.Process(), name))
 				saw, err := w.look(t, spoiled)
 				if err != nil {
 					t.Errorf("%s: %v", d.Name, err)

@@ -32,22 +32,29 @@ func TestOneFailureAtEveryCall(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
 			for n := 1; n <= calls; n += 5*stride() - 4 {
-				failAndGoOn(t, n, fault.f)
+				failAndGoOn(t, func(c crashfs.Call) crashfs.Fault {
+					if c.N != n {
+						return crashfs.Fault{}
+					}
+					return fault.f
+				})
 			}
 		})
 	}
 }
 
-func failAndGoOn(t *testing.T, n int, fault crashfs.Fault) {
+// failAndGoOn plays under a plan that fails one call.
+func failAndGoOn(t *testing.T, plan crashfs.Plan) {
 	t.Helper()
 	p, disk := newPlay(t), crashfs.New(crashfs.Options{})
 	var hit crashfs.Call
+	var fault crashfs.Fault
 	disk.Plan(func(c crashfs.Call) crashfs.Fault {
-		if c.N != n {
-			return crashfs.Fault{}
+		f := plan(c)
+		if f != (crashfs.Fault{}) {
+			hit, fault = c, f
 		}
-		hit = c
-		return fault
+		return f
 	})
 	process := disk.Process()
 	l, err := openIn(t.Context(), p.cfg, process, testName)
@@ -58,7 +65,7 @@ func failAndGoOn(t *testing.T, n int, fault crashfs.Fault) {
 			err = p.act(l)
 		}
 	}
-	what := fmt.Sprintf("%v at call %d, a %s of %s", fault.Err, n, hit.Op, hit.Name)
+	what := fmt.Sprintf("%v at call %d, a %s of %s", fault.Err, hit.N, hit.Op, hit.Name)
 	poisoned := errors.Is(err, durable.ErrPoisoned)
 	if final := failsForGood(hit); l != nil && final != poisoned {
 		t.Fatalf("%s: poisoned = %v, want %v: %v", what, poisoned, final, err)

@@ -18,6 +18,10 @@ var reachedElsewhere = map[string]string{
 	"snapshot.go removeIfThere": "TestOneFailureAtEveryCall: after a snapshot that could not be written",
 }
 
+// A failing has a workload's first call at a site fail, and looks at what comes
+// of it.
+type failing func(*crashfs.First, crashfs.NamedFault)
+
 // TestEveryCallSiteFails makes the first call at each place of this package
 // that asks the disk for a change fail in a way in which such a call is known
 // to, or in each if the test is exhaustive. A place that no workload reaches
@@ -26,50 +30,43 @@ func TestEveryCallSiteFails(t *testing.T) {
 	t.Parallel()
 	all := crashfs.Reach{}
 	pairs := 0
-	for _, workload := range []func(*testing.T) (crashfs.Reach, func(n int, f crashfs.NamedFault)){failingPlay, failingMove, failingDiscard, failingFollower, failingUpgrade} {
+	for _, workload := range []func(*testing.T) (crashfs.Reach, failing){failingPlay, failingMove, failingDiscard, failingFollower, failingUpgrade} {
 		reach, fail := workload(t)
 		for _, site := range reach.Sites() {
 			if _, known := all[site]; known {
 				continue
 			}
-			all[site] = reach[site]
+			all[site] = struct{}{}
 			faults := site.Op.Faults()
 			if !exhaustive {
 				faults = faults[len(all)%len(faults):][:1]
 			}
 			for _, f := range faults {
-				fail(reach[site], f)
+				first := &crashfs.First{Site: site, Package: packageDir}
+				fail(first, f)
+				if first.Call.N == 0 {
+					t.Errorf("%s at %v: no call was made there", f.Name, site)
+				}
 				pairs++
 			}
 		}
 	}
-	written, err := crashfs.Written(".")
+	calls, err := all.Check(".", reachedElsewhere)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	missing := all.Unreached(written)
-	for in, span := range missing {
-		if reachedElsewhere[in] == "" {
-			t.Errorf("line %d of %s asks the disk for a change, and no workload gets there", span.From, in)
-		}
-	}
-	for in := range reachedElsewhere {
-		if _, is := missing[in]; !is {
-			t.Errorf("%s is reached now, or is no more", in)
-		}
-	}
-	t.Logf("%d sites in %d calls of the source, %d pairs of site and fault", len(all), len(written), pairs)
+	t.Logf("%d sites in %d calls of the source, %d pairs of site and fault", len(all), calls, pairs)
 }
 
 // failingPlay is one life of a ledger.
-func failingPlay(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault)) {
+func failingPlay(t *testing.T) (crashfs.Reach, failing) {
 	reach := crashfs.Reach{}
 	p, disk := newPlay(t), crashfs.New(crashfs.Options{})
-	disk.Plan(reach.Record(packageDir, 0))
+	disk.Plan(reach.Record(packageDir))
 	if err := p.start(disk); err != nil {
 		t.Fatal(err)
 	}
-	return reach, func(n int, f crashfs.NamedFault) { failAndGoOn(t, n, f.Fault) }
+	return reach, func(first *crashfs.First, f crashfs.NamedFault) { failAndGoOn(t, first.Fail(f.Fault)) }
 }
 
 // cutOff is a move that was cut off, and what it has left.
@@ -90,19 +87,19 @@ func cutOff(t *testing.T) (*moving, *crashfs.Disk) {
 }
 
 // failingMove is a move that follows one that was cut off.
-func failingMove(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault)) {
+func failingMove(t *testing.T) (crashfs.Reach, failing) {
 	m, remains := cutOff(t)
 	reach := crashfs.Reach{}
 	probe := remains.After(crashfs.KeepAll)
-	probe.Plan(reach.Record(packageDir, 0))
+	probe.Plan(reach.Record(packageDir))
 	if _, err := m.migrate(t, probe.Process()); err != nil {
 		t.Fatal(err)
 	}
-	return reach, func(n int, f crashfs.NamedFault) {
+	return reach, func(first *crashfs.First, f crashfs.NamedFault) {
 		disk := remains.After(crashfs.KeepAll)
-		failed := planOne(disk, n, f.Fault)
+		disk.Plan(first.Fail(f.Fault))
 		_, err := m.migrate(t, disk.Process())
-		what := fmt.Sprintf("a move, %s at %v: %v", f.Name, *failed, err)
+		what := fmt.Sprintf("a move, %s at %v: %v", f.Name, first.Site, err)
 		disk.Crash()
 		disk = disk.After(crashfs.LoseAll)
 		for _, name := range []string{testName, targetName, targetName + incomingSuffix} {
@@ -126,7 +123,7 @@ func failingMove(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault)) {
 }
 
 // failingDiscard removes what a move that was cut off has left.
-func failingDiscard(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault)) {
+func failingDiscard(t *testing.T) (crashfs.Reach, failing) {
 	m, remains := cutOff(t)
 	discard := func(disk *crashfs.Disk) error {
 		dst, err := receiveIn(m.targets, disk.Process(), targetName)
@@ -137,14 +134,14 @@ func failingDiscard(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault))
 	}
 	reach := crashfs.Reach{}
 	probe := remains.After(crashfs.KeepAll)
-	probe.Plan(reach.Record(packageDir, 0))
+	probe.Plan(reach.Record(packageDir))
 	if err := discard(probe); err != nil {
 		t.Fatal(err)
 	}
-	return reach, func(n int, f crashfs.NamedFault) {
+	return reach, func(first *crashfs.First, f crashfs.NamedFault) {
 		disk := remains.After(crashfs.KeepAll)
-		failed := planOne(disk, n, f.Fault)
-		what := fmt.Sprintf("discard, %s at %v: %v", f.Name, *failed, discard(disk))
+		disk.Plan(first.Fail(f.Fault))
+		what := fmt.Sprintf("discard, %s at %v: %v", f.Name, first.Site, discard(disk))
 		disk.Crash()
 		disk = disk.After(crashfs.LoseAll)
 		if _, err := m.migrate(t, disk.Process()); err != nil {
@@ -155,7 +152,7 @@ func failingDiscard(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault))
 }
 
 // failingUpgrade opens a root that an older program made.
-func failingUpgrade(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault)) {
+func failingUpgrade(t *testing.T) (crashfs.Reach, failing) {
 	s := store(t)
 	old := s.disk.After(crashfs.KeepAll)
 	format := readFile(t, old.Process(), testName+"/"+formatName)
@@ -178,14 +175,14 @@ func failingUpgrade(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault))
 	}
 	reach := crashfs.Reach{}
 	probe := old.After(crashfs.KeepAll)
-	probe.Plan(reach.Record(packageDir, 0))
+	probe.Plan(reach.Record(packageDir))
 	if err := open(probe); err != nil {
 		t.Fatal(err)
 	}
-	return reach, func(n int, f crashfs.NamedFault) {
+	return reach, func(first *crashfs.First, f crashfs.NamedFault) {
 		disk := old.After(crashfs.KeepAll)
-		failed := planOne(disk, n, f.Fault)
-		what := fmt.Sprintf("an older root, %s at %v: %v", f.Name, *failed, open(disk))
+		disk.Plan(first.Fail(f.Fault))
+		what := fmt.Sprintf("an older root, %s at %v: %v", f.Name, first.Site, open(disk))
 		disk.Crash()
 		disk = disk.After(crashfs.LoseAll)
 		if err := durable.ClearPoison(durable.Sub(disk.Process(), testName)); err != nil {
@@ -197,21 +194,8 @@ func failingUpgrade(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault))
 	}
 }
 
-// planOne fails one call, and tells which that was.
-func planOne(disk *crashfs.Disk, n int, f crashfs.Fault) *crashfs.Call {
-	failed := &crashfs.Call{}
-	disk.Plan(func(c crashfs.Call) crashfs.Fault {
-		if c.N != n {
-			return crashfs.Fault{}
-		}
-		*failed = c
-		return f
-	})
-	return failed
-}
-
 // failingFollower is a process that goes on where another one has written.
-func failingFollower(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault)) {
+func failingFollower(t *testing.T) (crashfs.Reach, failing) {
 	life := func(disk *crashfs.Disk) (*play, error) {
 		p := newPlay(t)
 		follower, err := openIn(t.Context(), p.cfg, disk.Process(), testName)
@@ -224,6 +208,10 @@ func failingFollower(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault)
 			t.Fatal(err)
 		}
 		defer l.Close()
+		// It has the log before the other goes on to a further segment.
+		if _, _, err := follower.Lookup(t.Context(), p.permanent(0).Key()); err != nil {
+			return p, err
+		}
 		for n := range playDeliveries {
 			if err := p.take(p.history.Client(0, l), p.permanent(n), "first", "done"); err != nil {
 				return p, err
@@ -246,15 +234,15 @@ func failingFollower(t *testing.T) (crashfs.Reach, func(int, crashfs.NamedFault)
 	}
 	reach := crashfs.Reach{}
 	disk := crashfs.New(crashfs.Options{})
-	disk.Plan(reach.Record(packageDir, 0))
+	disk.Plan(reach.Record(packageDir))
 	if _, err := life(disk); err != nil {
 		t.Fatal(err)
 	}
-	return reach, func(n int, f crashfs.NamedFault) {
+	return reach, func(first *crashfs.First, f crashfs.NamedFault) {
 		disk := crashfs.New(crashfs.Options{})
-		failed := planOne(disk, n, f.Fault)
+		disk.Plan(first.Fail(f.Fault))
 		p, err := life(disk)
-		what := fmt.Sprintf("a follower, %s at %v: %v", f.Name, *failed, err)
+		what := fmt.Sprintf("a follower, %s at %v: %v", f.Name, first.Site, err)
 		disk.Crash()
 		disk = disk.After(crashfs.LoseAll)
 		p.clock.Restart()

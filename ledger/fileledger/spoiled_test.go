@@ -1,27 +1,11 @@
 package fileledger
 
 import (
-	"errors"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/crashfs"
 )
-
-// spoil gives a file other content.
-func spoil(tb testing.TB, fsys durable.FS, name string, data []byte) {
-	tb.Helper()
-	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	_, err = f.WriteAt(data, 0)
-	if err := errors.Join(err, f.Truncate(int64(len(data))), f.Sync(), f.Close()); err != nil {
-		tb.Fatal(err)
-	}
-}
 
 // TestWhatADiskSpoilsIsDetectedOrHarmless: bits, sectors and ends of each file,
 // lost, repeated, swapped or misplaced: the ledger says what it said before,
@@ -42,7 +26,9 @@ func TestWhatADiskSpoilsIsDetectedOrHarmless(t *testing.T) {
 			detected, harmless := 0, 0
 			for d := range crashfs.Damages(data, foreign, step) {
 				disk := s.disk.After(crashfs.KeepAll)
-				spoil(t, disk.Process(), name, d.Data)
+				if err := d.Spoil(disk.Process(), name); err != nil {
+					t.Fatal(err)
+				}
 				found, err := s.readBack(t, disk.Process())
 				if err != nil {
 					t.Errorf("%s: %v", d.Name, err)

@@ -2,9 +2,13 @@ package crashfs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"slices"
+
+	"github.com/fencepost/fencepost/internal/durable"
 )
 
 // A Damage is what a file may come back as from a disk that is at fault.
@@ -12,6 +16,16 @@ type Damage struct {
 	// Name says what was done, for messages.
 	Name string
 	Data []byte
+}
+
+// Spoil gives a file the damaged content, as a disk does: in place.
+func (d Damage) Spoil(fsys durable.FS, name string) error {
+	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(d.Data, 0)
+	return errors.Join(err, f.Truncate(int64(len(d.Data))), f.Sync(), f.Close())
 }
 
 // Damages are the ways in which data may come back: with any one bit flipped,

@@ -1,6 +1,7 @@
 package crashfs
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/build"
@@ -63,25 +64,24 @@ var asking = []string{
 	"WriteFile", "PublishFile", "MkdirAll", "InitDir", "RemoveAll", "ZeroFill", "Redo", "OpenRoot", "ClearPoison", "Install",
 }
 
-// A Span is the lines of a call that asks for a change, and the function that
+// A span is the lines of a call that asks for a change, and the function that
 // they are in.
-type Span struct {
-	File, Func string
-	From, To   int
+type span struct {
+	file, function string
+	from, to       int
 }
 
-// Has reports whether a site is in the span.
-func (s Span) Has(at Site) bool { return s.File == at.File && s.From <= at.Line && at.Line <= s.To }
+func (s span) has(at Site) bool { return s.file == at.File && s.from <= at.Line && at.Line <= s.to }
 
-// Written finds, by their names, the calls in the code of the package in a
+// written finds, by their names, the calls in the code of the package in a
 // directory that ask for a change. Files that are opened to be read are left
 // out.
-func Written(dir string) ([]Span, error) {
+func written(dir string) ([]span, error) {
 	pkg, err := build.ImportDir(dir, 0)
 	if err != nil {
 		return nil, err
 	}
-	var all []Span
+	var all []span
 	set := token.NewFileSet()
 	for _, name := range pkg.GoFiles {
 		file, err := parser.ParseFile(set, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
@@ -95,7 +95,7 @@ func Written(dir string) ([]Span, error) {
 			}
 			ast.Inspect(f, func(n ast.Node) bool {
 				if c, ok := n.(*ast.CallExpr); ok && asks(c) {
-					all = append(all, Span{name, f.Name.Name, set.Position(c.Pos()).Line, set.Position(c.End()).Line})
+					all = append(all, span{name, f.Name.Name, set.Position(c.Pos()).Line, set.Position(c.End()).Line})
 				}
 				return true
 			})
@@ -140,32 +140,78 @@ func (o Op) Faults() []NamedFault {
 	return []NamedFault{{"EIO", Fault{Err: syscall.EIO}}, {"ENOSPC", Fault{Err: full}}, {"EIO, but done", Fault{Err: syscall.EIO, Done: true}}}
 }
 
-// A Reach is which call of a workload was the first at each site.
-type Reach map[Site]int
+// A First is the first call at a site. Its number would not do to name it:
+// calls of goroutines that run at once come in any order.
+type First struct {
+	Site Site
+	// Package is the end of the directory of the site's package.
+	Package string
+	// Call is the zero one until it was made.
+	Call Call
+}
+
+// Fail is a plan that gives the call a fault.
+func (f *First) Fail(fault Fault) Plan {
+	return func(c Call) Fault {
+		if f.Call.N != 0 {
+			return Fault{}
+		}
+		if at, ok := CallSite(c, f.Package); !ok || at != f.Site {
+			return Fault{}
+		}
+		f.Call = c
+		return fault
+	}
+}
+
+// A Reach is the sites that a workload reached.
+type Reach map[Site]struct{}
 
 // Record is a plan that lets all succeed and remembers where a package asks.
-// Calls up to after are not looked at.
-func (r Reach) Record(pkg string, after int) Plan {
+func (r Reach) Record(pkg string) Plan {
 	return func(c Call) Fault {
-		if s, ok := CallSite(c, pkg); ok && c.N > after {
-			if _, known := r[s]; !known {
-				r[s] = c.N
-			}
+		if s, ok := CallSite(c, pkg); ok {
+			r[s] = struct{}{}
 		}
 		return Fault{}
 	}
 }
 
-// Unreached are the spans that none of the sites is in, by their functions.
-func (r Reach) Unreached(written []Span) map[string]Span {
-	missing := map[string]Span{}
-	for _, span := range written {
+// Check holds the sites against the code of the package in a directory.
+// elsewhere are functions, as "file.go function", whose calls something else is
+// known to reach. The error names each other function with a call that none of
+// the sites is in, and each of elsewhere that has none. calls is how many calls
+// there are in all.
+func (r Reach) Check(dir string, elsewhere map[string]string) (calls int, err error) {
+	all, err := written(dir)
+	if err != nil {
+		return 0, err
+	}
+	missing := r.unreached(all)
+	var errs []error
+	for in, s := range missing {
+		if elsewhere[in] == "" {
+			errs = append(errs, fmt.Errorf("line %d of %s asks the disk for a change, and no workload gets there", s.from, in))
+		}
+	}
+	for in := range elsewhere {
+		if _, is := missing[in]; !is {
+			errs = append(errs, fmt.Errorf("%s is reached now, or is no more", in))
+		}
+	}
+	return len(all), errors.Join(errs...)
+}
+
+// unreached are the spans that none of the sites is in, by their functions.
+func (r Reach) unreached(all []span) map[string]span {
+	missing := map[string]span{}
+	for _, one := range all {
 		reached := false
 		for s := range r {
-			reached = reached || span.Has(s)
+			reached = reached || one.has(s)
 		}
 		if !reached {
-			missing[span.File+" "+span.Func] = span
+			missing[one.file+" "+one.function] = one
 		}
 	}
 	return missing

@@ -1,8 +1,6 @@
 package notebook_test
 
 import (
-	"errors"
-	"os"
 	"testing"
 
 	"github.com/fencepost/fencepost"
@@ -29,9 +27,7 @@ func TestWhatADiskSpoilsIsSaid(t *testing.T) {
 	for d := range crashfs.Damages(data, foreign, 3) {
 		damages++
 		spoiled := disk.After(crashfs.KeepAll)
-		f := must[durable.File](t)(spoiled.Process().OpenFile("notes/01", os.O_RDWR, 0))
-		_, err := f.WriteAt(d.Data, 0)
-		if err := errors.Join(err, f.Truncate(int64(len(d.Data))), f.Close()); err != nil {
+		if err := d.Spoil(spoiled.Process(), "notes/01"); err != nil {
 			t.Fatal(err)
 		}
 		n := open(t, spoiled.Process(), notebook.Limits{})
