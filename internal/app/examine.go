@@ -133,7 +133,7 @@ func (a *App) examineReach(ctx context.Context) []doctor.Check {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	all := together(len(reach), func(i int) []doctor.Check { return doctor.Look(ctx, client, reach[i], a.Now) })
-	return append(all, a.examineIssuers(ctx, client)...)
+	return append(all, a.examineIssuers(ctx)...)
 }
 
 // together does n looks, some at a time, and returns what they found in their

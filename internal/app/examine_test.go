@@ -2,7 +2,10 @@ package app
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,17 +22,8 @@ import (
 // which change may reach.
 func examined(t *testing.T, change func(dir string, yaml *string), now time.Time) doctor.Report {
 	t.Helper()
-	dir := t.TempDir()
-	key, err := appKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	yaml := settings
-	for name, data := range map[string][]byte{"secret": []byte(hookSecret), "app.pem": key} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir, yaml := t.TempDir(), settings
+	writeSecrets(t, dir)
 	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +50,7 @@ func examined(t *testing.T, change func(dir string, yaml *string), now time.Time
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{hookSecret, "PRIVATE KEY"} {
+	for _, secret := range []string{hookSecret, readerToken, "PRIVATE KEY"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("the report tells %q", secret)
 		}
@@ -68,25 +62,6 @@ func examined(t *testing.T, change func(dir string, yaml *string), now time.Time
 	}
 	return report
 }
-
-// trainGate is a gate at a GitLab that is not there.
-const trainGate = `  trains:
-    provider: gitlab
-    api: http://127.0.0.1:1/api/v4
-    git: http://127.0.0.1:1
-    allow_http: true
-    trust: jobs
-    audience: https://fencepost.example.org
-    token: "file:reader"
-    policy: {project: 7, path: acme/policies, commits: ["1234567890123456789012345678901234567890"], job: fencepost}
-    repository: {id: 1296270, owner_id: 1, name: acme/trains}
-    base: refs/heads/main
-    check: fencepost/trains
-    plan:
-      action: {url: "http://127.0.0.1:1/acme/checks.git", commit: "1234567890123456789012345678901234567890"}
-      program: bin/check
-      sha256: "00000000000000000000000000000000000000000000000000000000000000ff"
-`
 
 // status is what a check came to; "" where there is none.
 func status(r doctor.Report, subject, name string) doctor.Status {
@@ -108,6 +83,12 @@ func TestWhatAnExaminationFinds(t *testing.T) {
 			*yaml = strings.Replace(*yaml, old, by, 1)
 		}
 	}
+	key, published := publicKey(t, 0)
+	pinned := fmt.Sprintf("    - {id: first, thumbprint: %s}\n", key.Thumbprint)
+	instance := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"keys":[` + published + `]}`))
+	}))
+	defer instance.Close()
 	window := func(text string) func(string, *string) {
 		return replace(`secret: "file:secret"}`, `secret: "file:secret", `+text+`}`)
 	}
@@ -149,10 +130,18 @@ func TestWhatAnExaminationFinds(t *testing.T) {
 		"an Alertmanager that is away": {func(_ string, yaml *string) {
 			*yaml += "alerts: {alertmanager: \"http://127.0.0.1:1\", allow_http: true}\n"
 		}, "alertmanager", "reach", doctor.Fail},
-		"the keys of an instance that is away": {func(dir string, yaml *string) {
-			ensure(t, os.WriteFile(filepath.Join(dir, "reader"), []byte("a token of a reader"), 0o600))
-			*yaml = strings.Replace(*yaml, "gates:\n", "  jobs:\n    - {id: first, thumbprint: NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs}\ngates:\n"+trainGate, 1)
+		"the keys of an instance that is away": {func(_ string, yaml *string) {
+			*yaml = withJobGate("http://127.0.0.1:1", pinned)
 		}, "trust jobs", "issuer.keys", doctor.Fail},
+		"the keys of an instance": {func(_ string, yaml *string) {
+			*yaml = withJobGate(instance.URL, pinned)
+		}, "trust jobs", "issuer.keys", doctor.OK},
+		"a key of it that is pinned": {func(_ string, yaml *string) {
+			*yaml = withJobGate(instance.URL, pinned)
+		}, "trust jobs", "issuer.key", doctor.OK},
+		"a key of it that is not": {func(_ string, yaml *string) {
+			*yaml = withJobGate(instance.URL, "    - {id: first, thumbprint: NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs}\n")
+		}, "trust jobs", "issuer.trust", doctor.Fail},
 		"a database that is away": {func(_ string, yaml *string) {
 			*yaml += "database: \"postgres://nobody:" + "pass" + "@127.0.0.1:1/none?sslmode=disable\"\n"
 		}, "database", "open", doctor.Fail},

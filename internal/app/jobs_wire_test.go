@@ -1,97 +1,33 @@
 package app
 
 import (
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"log/slog"
-	"math/big"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/jobclient"
-	"github.com/fencepost/fencepost/webhook"
 )
 
-// jobSettings are a gate at a GitLab that is not there.
-const jobSettings = `version: 1
-data_dir: data
-listen: 127.0.0.1:0
-ops_listen: 127.0.0.1:0
-runner: {sandbox: best_effort}
-work: {backoff: 100ms, max_backoff: 1s}
-trust:
-  instance:
-    - {id: one, jwk: "file:key.json"}
-gates:
-  docs:
-    provider: gitlab
-    api: http://127.0.0.1:1/api/v4
-    git: http://127.0.0.1:1
-    allow_http: true
-    trust: instance
-    audience: https://fencepost.example
-    token: "file:token"
-    policy: {project: 31, path: acme/policies, commits: ["1111111111222222222233333333334444444444"], job: fencepost}
-    repository: {id: 20, owner_id: 72, name: acme/docs}
-    base: refs/heads/main
-    check: fencepost/docs
-    plan:
-      action: {url: "http://127.0.0.1:1/acme/checks.git", commit: "1234567890123456789012345678901234567890"}
-      program: bin/check
-      sha256: "00000000000000000000000000000000000000000000000000000000000000ff"
-`
+// jobSHA is the commit of the pipeline of [jobToken].
+const jobSHA = "714a629c0b401fdce83e847fc9589983fc6f46bc"
 
-const (
-	jobSHA      = "714a629c0b401fdce83e847fc9589983fc6f46bc"
-	readerToken = "canary-of-a-reader"
-)
-
-// jobKey signs tokens of jobs; it is nobody's.
-var jobKey = sync.OnceValue(func() *rsa.PrivateKey {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		panic(err)
-	}
-	return key
-})
-
-func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
-
-// newJobStage opens a controller with a gate at GitLab, and runs it.
+// newJobStage opens a controller that has a gate at a GitLab and nothing else,
+// and runs it.
 func newJobStage(t *testing.T) *stage {
 	t.Helper()
-	dir, key := t.TempDir(), jobKey()
-	jwk, err := json.Marshal(map[string]string{
-		"kty": "RSA", "use": "sig", "alg": "RS256", "kid": webhook.ThumbprintOf(&key.PublicKey).String(),
-		"n": b64(key.N.Bytes()), "e": b64(big.NewInt(int64(key.E)).Bytes()),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range map[string][]byte{"fencepost.yaml": []byte(jobSettings), "key.json": jwk, "token": []byte(readerToken)} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := &stage{file: filepath.Join(dir, "fencepost.yaml"), log: &lines{}}
-	s.App, err = Open(t.Context(), Options{
-		Config: s.load(t), LookupEnv: os.LookupEnv, Now: time.Now, Entry: entry,
-		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	head, _, _ := strings.Cut(settings, "trust:\n")
+	s := unopened(t, head+`work: {backoff: 100ms, max_backoff: 1s}
+trust:
+  jobs:
+    - {id: one, jwk: "file:key.json"}
+gates:
+`+fmt.Sprintf(jobGate, "http://127.0.0.1:1"))
+	_, key := publicKey(t, 0)
+	s.write(t, "key.json", key)
+	s.open(t)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -106,27 +42,15 @@ func jobToken(t *testing.T, id string, change func(claims map[string]any)) strin
 	t.Helper()
 	now := time.Now().Unix()
 	claims := map[string]any{
-		"iss": "http://127.0.0.1:1", "aud": "https://fencepost.example", "jti": id, "iat": now, "nbf": now - 5, "exp": now + 300,
-		"runner_id": 1, "pipeline_id": "574", "pipeline_source": "merge_request_event", "job_id": "302", "job_project_id": "20",
+		"iss": "http://127.0.0.1:1", "aud": "https://fencepost.example.org", "jti": id, "iat": now, "nbf": now - 5, "exp": now + 300,
+		"runner_id": 1, "pipeline_id": "574", "pipeline_source": "merge_request_event", "job_id": "302", "job_project_id": "1296271",
 		"ref": "feature-1", "ref_path": "refs/heads/feature-1", "sha": jobSHA, "job_source": "pipeline_execution_policy",
-		"job_config": map[string]string{"url": "http://127.0.0.1:1/acme/policies", "sha": "1111111111222222222233333333334444444444"},
+		"job_config": map[string]string{"url": "http://127.0.0.1:1/acme/policies", "sha": "1234567890123456789012345678901234567890"},
 	}
 	if change != nil {
 		change(claims)
 	}
-	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := jobKey()
-	head := fmt.Sprintf(`{"alg":"RS256","typ":"JWT","kid":%q}`, webhook.ThumbprintOf(&key.PublicKey))
-	text := b64([]byte(head)) + "." + b64(payload)
-	digest := sha256.Sum256([]byte(text))
-	signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA256, digest[:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text + "." + b64(signature)
+	return signToken(t, 0, claims)
 }
 
 // ask runs the job's side. accepted is called with the delivery once the
@@ -134,7 +58,7 @@ func jobToken(t *testing.T, id string, change func(claims map[string]any)) strin
 func (s *stage) ask(t *testing.T, token string, accepted func(d fencepost.DeliveryID)) (jobclient.Report, error) {
 	t.Helper()
 	return jobclient.Run(t.Context(), jobclient.Config{
-		Controller: "http://" + s.listener.Addr().String(), Route: "docs", Token: fencepost.NewSecret([]byte(token)), MergeRequest: 7,
+		Controller: "http://" + s.listener.Addr().String(), Route: "jobs", Token: fencepost.NewSecret([]byte(token)), MergeRequest: 7,
 		Timeout: time.Minute, AllowHTTP: true, Now: time.Now,
 		Say: func(line string) {
 			if _, rest, ok := strings.Cut(line, "accepted as "); ok {
@@ -152,8 +76,8 @@ func (s *stage) stagedResult(t *testing.T, d fencepost.DeliveryID, c gate.Conclu
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := s.lanes["docs"].Compose(gate.Verdict{
-		Gate: "docs", Delivery: d, Evaluation: fencepost.EvaluationID{1}, Conclusion: c,
+	document, err := s.lanes["jobs"].Compose(gate.Verdict{
+		Gate: "jobs", Delivery: d, Evaluation: fencepost.EvaluationID{1}, Conclusion: c,
 		Subject: gate.Subject{Number: 7, Head: head, BaseRef: "refs/heads/main", Job: gate.Job{ID: 302, Pipeline: 574}},
 		Title:   "2 checks", Summary: "all well", Artifact: "art_1", Revision: fencepost.GateRevision{1},
 		Received: time.Now(), Started: time.Now(), Completed: time.Now(),
@@ -253,15 +177,8 @@ func TestAJobIsToldThatItsKeyWasRevoked(t *testing.T) {
 	s := newJobStage(t)
 	report, err := s.ask(t, jobToken(t, "1", nil), func(d fencepost.DeliveryID) {
 		// Another key takes the place of the one that signed.
-		other, err := rsa.GenerateKey(rand.Reader, 2048)
-		if err != nil {
-			t.Error(err)
-		}
-		jwk, err := json.Marshal(map[string]string{"kty": "RSA", "n": b64(other.N.Bytes()), "e": "AQAB"})
-		if err != nil {
-			t.Error(err)
-		}
-		s.write(t, "two.json", string(jwk))
+		_, key := publicKey(t, 1)
+		s.write(t, "two.json", key)
 		if err := s.Reload(t.Context(), s.rewrite(t, `{id: one, jwk: "file:key.json"}`, `{id: two, jwk: "file:two.json"}`)); err != nil {
 			t.Error(err)
 		}

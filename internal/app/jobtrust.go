@@ -59,22 +59,33 @@ func jobAnchors(c *config.Config, env config.Lookup) (map[fencepost.TrustSetName
 		}
 		anchors := make([]jobkeys.Anchor, 0, len(set.Anchors))
 		for _, a := range set.Anchors {
-			anchor := jobkeys.Anchor{ID: a.ID, Thumbprint: a.Thumbprint, From: a.From, Until: a.Until}
-			if !a.JWK.IsZero() {
-				text, err := a.JWK.Resolve(env)
-				if err == nil {
-					anchor.JWK, err = webhook.ParseJWK(text.Reveal())
-				}
-				if err != nil {
-					faults = append(faults, fmt.Errorf("trust.%s: key %s: %w", set.Name, a.ID, err))
-					continue
-				}
+			anchor, err := jobAnchor(a, env)
+			if err != nil {
+				faults = append(faults, fmt.Errorf("trust.%s: key %s: %w", set.Name, a.ID, err))
+				continue
 			}
 			anchors = append(anchors, anchor)
 		}
 		all[set.Name] = anchors
 	}
 	return all, errors.Join(faults...)
+}
+
+// jobAnchor resolves the key of an anchor, if it has more than a thumbprint.
+func jobAnchor(a config.Anchor, env config.Lookup) (jobkeys.Anchor, error) {
+	anchor := jobkeys.Anchor{ID: a.ID, Thumbprint: a.Thumbprint, From: a.From, Until: a.Until}
+	if a.JWK.IsZero() {
+		return anchor, nil
+	}
+	text, err := a.JWK.Resolve(env)
+	if err != nil {
+		return jobkeys.Anchor{}, err
+	}
+	if anchor.JWK, err = webhook.ParseJWK(text.Reveal()); err != nil {
+		return jobkeys.Anchor{}, err
+	}
+	anchor.Thumbprint = anchor.JWK.Thumbprint
+	return anchor, nil
 }
 
 // mostJobAnchors is the size of the largest trust set of public keys.
@@ -152,19 +163,28 @@ func (a *App) openJobKeys(context.Context) error {
 
 // keyFinder looks for the keys of a set, which are those of one issuer.
 func (a *App) keyFinder(set *jobkeys.Set, store jobkeys.Store, gates []config.Gate) (*jobkeys.Finder, error) {
+	client, err := a.issuerClient(gates[0])
+	if err != nil {
+		return nil, err
+	}
+	return &jobkeys.Finder{
+		Set: set, Store: store, Now: a.Now, Log: a.Log,
+		Fetch:  func(ctx context.Context) ([]webhook.JWK, error) { return jobkeys.Fetch(ctx, client) },
+		Report: func(st jobkeys.State, _ error) { a.reportKeys(gates, st) },
+	}, nil
+}
+
+// issuerClient asks the issuer of a gate's jobs, without a token.
+func (a *App) issuerClient(g config.Gate) (*forge.Client, error) {
 	client, err := forge.New(forge.Config{
-		API: gates[0].GitLab.Issuer, AllowHTTP: gates[0].AllowHTTP, Anonymous: true, Now: a.Now, UserAgent: a.userAgent(),
+		API: g.GitLab.Issuer, AllowHTTP: g.AllowHTTP, Anonymous: true, Now: a.Now, UserAgent: a.userAgent(),
 		Limits: forge.Limits{RequestTimeout: a.Config.Provider.Timeout, MaxAnswer: webhook.MaxJWKSBytes},
 	})
 	if err != nil {
 		return nil, err
 	}
 	a.opened(func() error { client.Close(); return nil })
-	return &jobkeys.Finder{
-		Set: set, Store: store, Now: a.Now, Log: a.Log,
-		Fetch:  func(ctx context.Context) ([]webhook.JWK, error) { return jobkeys.Fetch(ctx, client) },
-		Report: func(st jobkeys.State, _ error) { a.reportKeys(gates, st) },
-	}, nil
+	return client, nil
 }
 
 // reportKeys alerts for gates that can't accept anything since no key is

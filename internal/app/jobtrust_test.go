@@ -7,6 +7,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,7 +35,7 @@ const jobGate = `  jobs:
     allow_http: true
     trust: jobs
     audience: https://fencepost.example.org
-    token: "file:secret"
+    token: "file:token"
     policy: {project: 7, path: acme/policies, commits: ["1234567890123456789012345678901234567890"], job: fencepost}
     repository: {id: 1296271, owner_id: 1, name: acme/jobs}
     base: refs/heads/main
@@ -70,38 +71,51 @@ func publicKey(t *testing.T, i int) (webhook.JWK, string) {
 // jobHeaders are those of a job with a token of one of the instance's keys.
 func jobHeaders(t *testing.T, i int, issuer, audience string) fencepost.Headers {
 	t.Helper()
-	key, _ := publicKey(t, i)
-	b64, now := base64.RawURLEncoding.EncodeToString, time.Now().Unix()
-	text := b64(fmt.Appendf(nil, `{"alg":"RS256","kid":%q}`, key.KeyID)) + "." + b64(fmt.Appendf(nil,
-		`{"iss":%q,"aud":%q,"jti":"a","runner_id":1,"iat":%d,"nbf":%d,"exp":%d}`, issuer, audience, now, now-5, now+300))
-	digest := sha256.Sum256([]byte(text))
-	s, err := rsa.SignPKCS1v15(nil, instanceKeys()[i], crypto.SHA256, digest[:])
+	now := time.Now().Unix()
+	token := signToken(t, i, map[string]any{
+		"iss": issuer, "aud": audience, "jti": "a", "runner_id": 1, "iat": now, "nbf": now - 5, "exp": now + 300,
+	})
+	return fencepost.NewHeaders([]fencepost.Header{{Name: "authorization", Value: "Bearer " + token}})
+}
+
+// signToken makes a token of these claims with one of the instance's keys.
+func signToken(t *testing.T, i int, claims map[string]any) string {
+	t.Helper()
+	payload, err := json.Marshal(claims)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fencepost.NewHeaders([]fencepost.Header{{Name: "authorization", Value: "Bearer " + text + "." + b64(s)}})
+	key, _ := publicKey(t, i)
+	text := b64(fmt.Appendf(nil, `{"alg":"RS256","typ":"JWT","kid":%q}`, key.KeyID)) + "." + b64(payload)
+	digest := sha256.Sum256([]byte(text))
+	signature, err := rsa.SignPKCS1v15(nil, instanceKeys()[i], crypto.SHA256, digest[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text + "." + b64(signature)
 }
 
-// jobStage is a controller with a gate at a GitLab whose keys are pinned by
-// these anchors.
-func jobStage(t *testing.T, issuer, anchors string) *stage {
-	t.Helper()
-	return stageOf(t, strings.Replace(settings, "gates:\n", "  jobs:\n"+anchors+"gates:\n", 1)+fmt.Sprintf(jobGate, issuer))
+func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+// withJobGate is a configuration with a gate at a GitLab, whose keys are pinned
+// by these anchors, beside the one of [settings].
+func withJobGate(issuer, anchors string) string {
+	return strings.Replace(settings, "gates:\n", "  jobs:\n"+anchors+"gates:\n", 1) + fmt.Sprintf(jobGate, issuer)
 }
 
 func TestJobsAreVerifiedWithPinnedKeys(t *testing.T) {
 	t.Parallel()
 	_, text := publicKey(t, 1)
-	pin, _ := publicKey(t, 0)
+	pin, first := publicKey(t, 0)
 	published := make(chan string, 100)
-	set := fmt.Sprintf(`{"keys":[%s]}`, func() string { _, text := publicKey(t, 0); return text }())
+	set := `{"keys":[` + first + `]}`
 	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		published <- r.Method + " " + r.URL.Path
 		_, _ = w.Write([]byte(set))
 	}))
 	defer issuer.Close()
 	anchors := fmt.Sprintf("    - {id: found, thumbprint: %s}\n", pin.Thumbprint)
-	s := jobStage(t, issuer.URL, anchors)
+	s := stageOf(t, withJobGate(issuer.URL, anchors))
 	verify := func(v fencepost.Verifier, i int) (fencepost.AnchorID, error) {
 		ev, err := v.Verify(jobHeaders(t, i, issuer.URL, "https://fencepost.example.org"), nil, time.Now())
 		return ev.Anchor, err
@@ -176,7 +190,7 @@ func TestFoundKeysOutliveTheProcess(t *testing.T) {
 	pin, text := publicKey(t, 0)
 	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[` + text + `]}`)) }))
 	defer issuer.Close()
-	s := jobStage(t, issuer.URL, fmt.Sprintf("    - {id: found, thumbprint: %s}\n", pin.Thumbprint))
+	s := stageOf(t, withJobGate(issuer.URL, fmt.Sprintf("    - {id: found, thumbprint: %s}\n", pin.Thumbprint)))
 	known := func(a *App) bool {
 		_, err := a.senderOf(a.Config.Gates[1]).Verify(jobHeaders(t, 0, issuer.URL, "https://fencepost.example.org"), nil, time.Now())
 		return err == nil
@@ -209,7 +223,7 @@ func TestAGateWithoutAnyKeyAlerts(t *testing.T) {
 	pin, _ := publicKey(t, 0)
 	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) }))
 	defer issuer.Close()
-	s := jobStage(t, issuer.URL, fmt.Sprintf("    - {id: lost, thumbprint: %s}\n", pin.Thumbprint))
+	s := stageOf(t, withJobGate(issuer.URL, fmt.Sprintf("    - {id: lost, thumbprint: %s}\n", pin.Thumbprint)))
 	s.run(t)
 	wait(t, "an alert", func() bool {
 		for _, a := range s.alerts.Alerts() {

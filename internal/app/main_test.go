@@ -38,8 +38,26 @@ var appKey = sync.OnceValues(func() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
 })
 
-// hookSecret signs deliveries to every controller of these tests.
-const hookSecret = "a webhook secret of a test"
+const (
+	// hookSecret signs deliveries to every controller of these tests.
+	hookSecret = "a webhook secret of a test"
+	// readerToken is what gates at GitLab read with.
+	readerToken = "canary-of-a-reader"
+)
+
+// writeSecrets writes what configurations of these tests refer to.
+func writeSecrets(t *testing.T, dir string) {
+	t.Helper()
+	key, err := appKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"secret": []byte(hookSecret), "app.pem": key, "token": []byte(readerToken)} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // settings are a configuration whose provider is not there.
 const settings = `version: 1
@@ -98,22 +116,32 @@ func newStage(t *testing.T) *stage {
 	return stageOf(t, settings)
 }
 
-// stageOf opens a controller on a configuration.
+// stageOf opens a controller on a configuration. It is closed when the test
+// ends.
 func stageOf(t *testing.T, text string) *stage {
 	t.Helper()
-	dir := t.TempDir()
-	key, err := appKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range map[string][]byte{
-		"fencepost.yaml": []byte(text), "secret": []byte(hookSecret), "app.pem": key,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := &stage{file: filepath.Join(dir, "fencepost.yaml"), log: &lines{}}
+	s := unopened(t, text)
+	s.open(t)
+	t.Cleanup(func() {
+		// What a poisoned root says at its end is not what a test is about.
+		_ = s.Close()
+	})
+	return s
+}
+
+// unopened is a configuration and what it refers to, without a controller.
+func unopened(t *testing.T, text string) *stage {
+	t.Helper()
+	s := &stage{file: filepath.Join(t.TempDir(), "fencepost.yaml"), log: &lines{}}
+	writeSecrets(t, filepath.Dir(s.file))
+	s.write(t, filepath.Base(s.file), text)
+	return s
+}
+
+// open opens the controller, which the caller closes.
+func (s *stage) open(t *testing.T) {
+	t.Helper()
+	var err error
 	s.App, err = Open(t.Context(), Options{
 		Config: s.load(t), LookupEnv: os.LookupEnv, Now: time.Now, Entry: entry,
 		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -121,11 +149,6 @@ func stageOf(t *testing.T, text string) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		// What a poisoned root says at its end is not what a test is about.
-		_ = s.Close()
-	})
-	return s
 }
 
 func (s *stage) load(t *testing.T) *config.Config {
