@@ -3,6 +3,8 @@ package jobkeys
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,10 +87,7 @@ func (s *Set) Exchange(anchors []Anchor) error {
 func (s *Set) Learn(keys []webhook.JWK) (fresh []webhook.JWK, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := make(map[webhook.Thumbprint]webhook.JWK, len(s.found))
-	for t, k := range s.found {
-		found[t] = k
-	}
+	found := maps.Clone(s.found)
 	for _, k := range keys {
 		if k.Key == nil {
 			continue
@@ -137,21 +136,11 @@ func (s *Set) ringOf(anchors []Anchor, found map[webhook.Thumbprint]webhook.JWK)
 
 // lacks reports whether the thumbprint is pinned and its key not written out.
 func (s *Set) lacks(t webhook.Thumbprint) bool {
-	for _, a := range s.anchors {
-		if a.Thumbprint == t {
-			return a.JWK.Key == nil
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.anchors, func(a Anchor) bool { return a.Thumbprint == t && a.JWK.Key == nil })
 }
 
 func pins(anchors []Anchor, t webhook.Thumbprint) bool {
-	for _, a := range anchors {
-		if a.Thumbprint == t {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(anchors, func(a Anchor) bool { return a.Thumbprint == t })
 }
 
 // want has the set looked after; it never waits.
@@ -167,12 +156,7 @@ func (s *Set) want() {
 func (s *Set) Has(id fencepost.AnchorID) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for _, a := range s.anchors {
-		if a.ID == id {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.anchors, func(a Anchor) bool { return a.ID == id })
 }
 
 // Size is the number of anchors.
@@ -199,12 +183,12 @@ func (s *Set) State(at time.Time) State {
 	var st State
 	for _, a := range s.anchors {
 		live := webhook.JobAnchor{From: a.From, Until: a.Until}.Live(at)
-		known := a.JWK.Key != nil
-		if !known {
+		known := s.knows(a)
+		if a.JWK.Key == nil {
 			st.Pinned++
-			if _, known = s.found[a.Thumbprint]; !known {
-				st.Missing++
-			}
+		}
+		if !known {
+			st.Missing++
 		}
 		if live && known {
 			st.Live++
@@ -265,14 +249,14 @@ func (v Verifier) Verify(h fencepost.Headers, body []byte, received time.Time) (
 
 // missing reports whether a pinned key is not known. The caller holds mu.
 func (s *Set) missing() bool {
-	for _, a := range s.anchors {
-		if a.JWK.Key == nil {
-			if _, known := s.found[a.Thumbprint]; !known {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.anchors, func(a Anchor) bool { return !s.knows(a) })
+}
+
+// knows reports whether the anchor's key is here, or was found. The caller
+// holds mu.
+func (s *Set) knows(a Anchor) bool {
+	_, found := s.found[a.Thumbprint]
+	return found || a.JWK.Key != nil
 }
 
 // Trusts reports whether the anchor is in the set.
