@@ -116,8 +116,8 @@ func (r *run) send(ctx context.Context) (answer, error) {
 // wait asks for the result until there is one.
 func (r *run) wait(ctx context.Context, taken answer) (Report, error) {
 	at := r.endpoint.JoinPath(taken.Delivery)
-	began := time.Duration(0)
-	pause, said := firstPause, time.Duration(0)
+	pause := firstPause
+	var waited, said time.Duration
 	for {
 		a, err := r.persist(ctx, func(ctx context.Context) (answer, error) {
 			return r.request(ctx, http.MethodGet, at, []byte(taken.Poll), nil)
@@ -139,8 +139,8 @@ func (r *run) wait(ctx context.Context, taken answer) (Report, error) {
 		if err != nil {
 			return Report{}, err
 		}
-		if began += slept; began-said >= sayEvery {
-			said = began
+		if waited += slept; waited-said >= sayEvery {
+			said = waited
 			r.say("still waiting for " + taken.Delivery)
 		}
 		pause = longer(pause)
