@@ -9,7 +9,8 @@ import (
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/alert"
 	"github.com/fencepost/fencepost/internal/config"
-	forge "github.com/fencepost/fencepost/internal/forge/gitlab"
+	"github.com/fencepost/fencepost/internal/forge"
+	"github.com/fencepost/fencepost/internal/forge/gitlab"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/jobkeys"
 	"github.com/fencepost/fencepost/webhook"
@@ -175,8 +176,8 @@ func (a *App) keyFinder(set *jobkeys.Set, store jobkeys.Store, gates []config.Ga
 }
 
 // issuerClient asks the issuer of a gate's jobs, without a token.
-func (a *App) issuerClient(g config.Gate) (*forge.Client, error) {
-	client, err := forge.New(forge.Config{
+func (a *App) issuerClient(g config.Gate) (*gitlab.Client, error) {
+	client, err := gitlab.New(forge.Config{
 		API: g.GitLab.Issuer, AllowHTTP: g.AllowHTTP, Anonymous: true, Now: a.Now, UserAgent: a.userAgent(),
 		Limits: forge.Limits{RequestTimeout: a.Config.Provider.Timeout, MaxAnswer: webhook.MaxJWKSBytes},
 	})

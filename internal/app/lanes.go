@@ -6,7 +6,8 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/config"
-	forge "github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/forge"
+	giteaforge "github.com/fencepost/fencepost/internal/forge/gitea"
 	gitlabforge "github.com/fencepost/fencepost/internal/forge/gitlab"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/gitea"
@@ -29,7 +30,7 @@ type lanes struct {
 	// installations has one client each, since GitHub counts by installation;
 	// accounts and readers have one for each instance and token.
 	installations clients[*github.Client]
-	accounts      clients[*forge.Client]
+	accounts      clients[*giteaforge.Client]
 	readers       clients[*gitlabforge.Client]
 }
 
@@ -103,19 +104,19 @@ func (l *lanes) gitea(g config.Gate) (lane, error) {
 		Repository: gitea.Repository{ID: g.Repository.ID, OwnerID: g.Repository.OwnerID, Name: g.Repository.FullName()},
 		BaseRef:    g.Base, Check: g.Check, Reviewer: gitea.Reviewer{ID: g.Reviewer.ID, Login: g.Reviewer.Login},
 		Reviews: reviews, Rules: rules, Git: g.Git, AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate,
-		Budgets: budgets(l.app.Config.Fetch), MaxPages: l.app.Config.Provider.Pages, JSON: l.app.jsonLimits(),
+		Budgets: budgets(l.app.Config.Fetch), JSON: l.app.jsonLimits(),
 	})
 }
 
 // account returns the one client of an instance and a token.
-func (l *lanes) account(g config.Gate, token config.SecretRef) (*forge.Client, error) {
+func (l *lanes) account(g config.Gate, token config.SecretRef) (*giteaforge.Client, error) {
 	id := fmt.Sprintf("%s %v %t", g.API, token, g.AllowHTTP)
 	a := l.app
-	return l.accounts.of(a, id, func() (*forge.Client, error) {
-		return forge.New(forge.Config{
+	return l.accounts.of(a, id, func() (*giteaforge.Client, error) {
+		return giteaforge.New(forge.Config{
 			API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(),
 			Token:  func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) },
-			Limits: forge.Limits{RequestTimeout: a.Config.Provider.Timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+			Limits: a.forgeLimits(),
 		})
 	})
 }
@@ -167,14 +168,19 @@ func (noResults) End(context.Context, fencepost.DeliveryID, fencepost.Reason) er
 func (l *lanes) reader(g config.Gate) (*gitlabforge.Client, error) {
 	a, token := l.app, g.GitLab.Token
 	id := fmt.Sprintf("%s %v %t", g.API, token, g.AllowHTTP)
-	p := a.Config.Provider
 	return l.readers.of(a, id, func() (*gitlabforge.Client, error) {
-		return gitlabforge.New(gitlabforge.Config{
+		return gitlabforge.New(forge.Config{
 			API: g.API, AllowHTTP: g.AllowHTTP, Now: a.Now, UserAgent: a.userAgent(),
 			Token:  func(context.Context) (fencepost.Secret, error) { return token.Resolve(a.LookupEnv) },
-			Limits: gitlabforge.Limits{RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages},
+			Limits: a.forgeLimits(),
 		})
 	})
+}
+
+// forgeLimits are those of the clients of Gitea, Forgejo and GitLab.
+func (a *App) forgeLimits() forge.Limits {
+	p := a.Config.Provider
+	return forge.Limits{RequestTimeout: p.Timeout, MaxAnswer: int64(p.MaxAnswer), MaxPages: p.Pages}
 }
 
 func (a *App) userAgent() string { return "fencepost/" + a.Build.Version }

@@ -79,12 +79,11 @@ func (a *App) examineWebhook(ctx context.Context, opening *sync.Mutex, c config.
 // gitlabClient is the one client of an instance and a credential: sources share
 // its connections.
 func (a *App) gitlabClient(c config.Source) (*gitlab.Client, error) {
-	id, timeout := a.sourceAccount(c)
+	id, limits := a.sourceAccount(c)
 	return a.gitlabSources.of(a, id, func() (*gitlab.Client, error) {
 		return gitlab.New(gitlab.Config{
 			API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous,
-			UserAgent: a.userAgent(), Now: a.Now,
-			Limits: gitlab.Limits{RequestTimeout: timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer), MaxPages: a.Config.Provider.Pages},
+			UserAgent: a.userAgent(), Now: a.Now, Limits: limits,
 		})
 	})
 }

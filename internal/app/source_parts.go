@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/config"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate/github"
 	"github.com/fencepost/fencepost/internal/ingress"
@@ -77,21 +77,21 @@ func (a *App) sourceProvider(c config.Source) (remote.Identity, remote.Ancestry,
 // giteaClient is the one client of an instance and a credential: sources share
 // its connections.
 func (a *App) giteaClient(c config.Source) (*gitea.Client, error) {
-	id, timeout := a.sourceAccount(c)
+	id, limits := a.sourceAccount(c)
 	return a.giteaSources.of(a, id, func() (*gitea.Client, error) {
 		return gitea.New(gitea.Config{
 			API: c.API, AllowHTTP: c.AllowHTTP, Token: a.sourceToken(c), Anonymous: c.Credential.Anonymous,
-			UserAgent: a.userAgent(), Now: a.Now,
-			Limits: gitea.Limits{RequestTimeout: timeout, MaxAnswer: int64(a.Config.Provider.MaxAnswer)},
+			UserAgent: a.userAgent(), Now: a.Now, Limits: limits,
 		})
 	})
 }
 
 // sourceAccount is what sources share a client by, at an instance of Gitea,
-// Forgejo or GitLab, and how long its requests may take.
-func (a *App) sourceAccount(c config.Source) (id string, timeout time.Duration) {
-	timeout = min(a.Config.Provider.Timeout, c.Timings.Observe)
-	return fmt.Sprintf("%s %s %v %t %s", c.API, c.Credential.Basic.Token, c.Credential.Anonymous, c.AllowHTTP, timeout), timeout
+// Forgejo or GitLab, and what bounds its requests.
+func (a *App) sourceAccount(c config.Source) (id string, limits forge.Limits) {
+	limits = a.forgeLimits()
+	limits.RequestTimeout = min(limits.RequestTimeout, c.Timings.Observe)
+	return fmt.Sprintf("%s %s %v %t %s", c.API, c.Credential.Basic.Token, c.Credential.Anonymous, c.AllowHTTP, limits.RequestTimeout), limits
 }
 
 // sourceToken reads the source's token at each use; nil where it has none.

@@ -3,9 +3,9 @@ package gate
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 )
 
 // Sentinels that errors of lanes match.
@@ -21,22 +21,9 @@ var (
 	ErrOvertaken = errors.New("the result was overtaken while it was being published")
 )
 
-// A WaitError is a failure that is known to last until a certain time.
-type WaitError struct {
-	// Until is the earliest time at which asking again makes sense, by our
-	// clock.
-	Until time.Time
-	// Err carries the reason.
-	Err error
-}
-
-// Error says until when, and why.
-func (e *WaitError) Error() string {
-	return fmt.Sprintf("wait until %s: %v", e.Until.UTC().Format(time.RFC3339), e.Err)
-}
-
-// Unwrap returns the reason.
-func (e *WaitError) Unwrap() error { return e.Err }
+// A WaitError is a failure that is known to last until a certain time, as
+// clients of providers say it.
+type WaitError = forge.WaitError
 
 // errorf is an error of this package with a public reason.
 func errorf(op string, why fencepost.Reason, format string, args ...any) error {

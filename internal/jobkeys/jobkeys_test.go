@@ -26,6 +26,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/durable"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitlab"
 	"github.com/fencepost/fencepost/internal/jobkeys"
 	"github.com/fencepost/fencepost/webhook"
@@ -472,7 +473,7 @@ func TestFetchReadsWhatAnIssuerPublishes(t *testing.T) {
 			t.Fatal(err)
 		}
 		client, err := gitlab.New(gitlab.Config{
-			API: base, Anonymous: true, Now: time.Now, Limits: gitlab.Limits{MaxAnswer: webhook.MaxJWKSBytes},
+			API: base, Anonymous: true, Now: time.Now, Limits: forge.Limits{MaxAnswer: webhook.MaxJWKSBytes},
 			Transport: transport(func(r *http.Request) (int, string) {
 				var sent bytes.Buffer
 				if err := r.Header.Write(&sent); err != nil || strings.Contains(strings.ToLower(sent.String()), "token") {

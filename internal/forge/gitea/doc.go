@@ -1,9 +1,8 @@
 // Package gitea is a client of Gitea's and Forgejo's API, for gates and sources.
 //
-// A [Client] is one instance with one token. The token travels in the
-// Authorization header alone, never in a query, to the configured API and
-// nowhere else: redirects are not followed. Every answer is bounded and strict
-// JSON; every error carries a public reason and no text of the server's.
+// A [Client] is one instance with one token, which travels in the Authorization
+// header alone, never in a query. What it can be asked and what its errors are,
+// package forge says.
 //
 // contracts/gitea.md §4
 package gitea

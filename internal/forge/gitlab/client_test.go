@@ -3,7 +3,6 @@ package gitlab_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitlab"
 )
 
@@ -52,7 +52,7 @@ func open(t *testing.T, s *server, change ...func(*gitlab.Config)) (*gitlab.Clie
 	c := gitlab.Config{
 		API: &url.URL{Scheme: "https", Host: "gitlab.example.com", Path: "/api/v4/"}, Transport: s, Now: func() time.Time { return now },
 		Token:  func(context.Context) (fencepost.Secret, error) { return fencepost.NewSecret([]byte(token)), nil },
-		Limits: gitlab.Limits{MaxAnswer: 64 << 10, MaxPages: 3},
+		Limits: forge.Limits{MaxAnswer: 64 << 10, MaxPages: 3},
 	}
 	for _, f := range change {
 		f(&c)
@@ -89,100 +89,6 @@ func TestARequestGoesToTheAPIWithItsToken(t *testing.T) {
 	}
 }
 
-func TestEveryStatusHasItsReason(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		status int
-		header []string
-		want   fencepost.Reason
-	}{
-		{200, nil, ""}, {404, nil, ""},
-		{201, nil, fencepost.ReasonProvider}, {204, nil, fencepost.ReasonProvider}, {304, nil, fencepost.ReasonIdentity},
-		{301, []string{"Location", "https://evil.example.com/"}, fencepost.ReasonIdentity}, {302, nil, fencepost.ReasonIdentity},
-		{400, nil, fencepost.ReasonProvider}, {401, nil, fencepost.ReasonCredential}, {403, nil, fencepost.ReasonCredential},
-		{410, nil, fencepost.ReasonProvider}, {429, nil, fencepost.ReasonRateLimited}, {500, nil, fencepost.ReasonProvider},
-		{503, nil, fencepost.ReasonProvider}, {503, []string{"Retry-After", "7"}, fencepost.ReasonRateLimited},
-	} {
-		s := &server{answer: says(c.status, "secret words of the server", c.header...)}
-		client, _ := open(t, s)
-		_, err := client.Get(t.Context(), "get project", "/projects/20", "")
-		if fencepost.ReasonOf(err) != c.want || err != nil && (strings.Contains(err.Error(), "secret words") || strings.Contains(err.Error(), "evil")) {
-			t.Errorf("%d: %v, want %q and no words of the server", c.status, err, c.want)
-		}
-		if len(s.asked) != 1 {
-			t.Errorf("%d: %d requests, want one: no redirect is followed", c.status, len(s.asked))
-		}
-	}
-}
-
-func TestAServerThatAsksForItIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	reset := fmt.Sprint(epoch.Add(40 * time.Second).Unix())
-	for _, c := range []struct {
-		name   string
-		header []string
-		want   time.Duration
-	}{
-		{"in seconds", []string{"Retry-After", "30", "RateLimit-Reset", reset}, 30 * time.Second},
-		{"until a time", []string{"RateLimit-Reset", reset}, 40 * time.Second},
-		{"until a time that has passed", []string{"RateLimit-Reset", "1"}, time.Minute},
-		{"without saying how long", nil, time.Minute},
-		{"in no number", []string{"Retry-After", "soon"}, time.Minute},
-		{"for a year", []string{"Retry-After", "31536000"}, 10 * time.Minute},
-	} {
-		s := &server{answer: says(429, "", c.header...)}
-		client, now := open(t, s)
-		get := func() fencepost.Reason {
-			_, err := client.Get(t.Context(), "get", "/projects/20", "")
-			return fencepost.ReasonOf(err)
-		}
-		get()
-		s.answer = says(200, "{}")
-		*now = epoch.Add(c.want - time.Nanosecond)
-		if got := get(); got != fencepost.ReasonRateLimited || len(s.asked) != 1 {
-			t.Errorf("%s: %q after %d requests, want to wait for %s", c.name, got, len(s.asked), c.want)
-		}
-		*now = epoch.Add(c.want)
-		if got := get(); got != "" {
-			t.Errorf("%s: %q after %s", c.name, got, c.want)
-		}
-	}
-}
-
-func TestWhatIsNoAnswerSaysSoInOurWords(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		answer func(*http.Request) (*http.Response, error)
-		want   string
-	}{
-		{says(200, strings.Repeat("x", 64<<10+1)), "too large"},
-		{func(*http.Request) (*http.Response, error) { return nil, errors.New("dial 10.1.2.3") }, "the connection failed"},
-		{func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded }, "no answer in time"},
-	} {
-		client, _ := open(t, &server{answer: c.answer})
-		_, err := client.Get(t.Context(), "get", "/projects/20", "")
-		if fencepost.ReasonOf(err) != fencepost.ReasonProvider || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "10.1.2.3") {
-			t.Errorf("error %v, want %q", err, c.want)
-		}
-	}
-	for _, text := range []string{``, `{`, `{"id":1}x`, `{"id":1,"id":2}`, `{"id":"1"}`, "{\"id\":1,\"x\":\"\xff\"}", `[]`} {
-		var v struct {
-			ID int64 `json:"id"`
-		}
-		if err := gitlab.Decode("get", []byte(text), &v); fencepost.ReasonOf(err) != fencepost.ReasonProvider {
-			t.Errorf("%q is read as %+v: %v", text, v, err)
-		}
-	}
-	// What is absent is told from what is false, and names have one case.
-	var v struct {
-		Set   *bool `json:"set"`
-		Unset *bool `json:"unset"`
-	}
-	if err := gitlab.Decode("get", []byte(`{"set":false,"UNSET":true,"more":{}}`), &v); err != nil || v.Set == nil || *v.Set || v.Unset != nil {
-		t.Errorf("%+v, %v", v, err)
-	}
-}
-
 func TestPagesFollowLinks(t *testing.T) {
 	t.Parallel()
 	const api = "https://gitlab.example.com/api/v4"
@@ -216,54 +122,8 @@ func TestPagesFollowLinks(t *testing.T) {
 			t.Errorf("%s: found %v, sum %d, %v", tt.path, found, sum, err)
 		}
 	}
-	if _, err := gitlab.Pages(t.Context(), c, "list", "/d", func(int) {}); !errors.Is(err, gitlab.ErrTooManyPages) {
+	if _, err := gitlab.Pages(t.Context(), c, "list", "/d", func(int) {}); !errors.Is(err, forge.ErrTooManyPages) {
 		t.Errorf("a list without an end: %v", err)
-	}
-}
-
-func TestAMissingTokenIsTheCredentials(t *testing.T) {
-	t.Parallel()
-	for _, get := range []func(context.Context) (fencepost.Secret, error){
-		func(context.Context) (fencepost.Secret, error) { return fencepost.Secret{}, errors.New("no such file") },
-		func(context.Context) (fencepost.Secret, error) { return fencepost.Secret{}, nil },
-	} {
-		s := &server{answer: says(200, "{}")}
-		c, _ := open(t, s, func(c *gitlab.Config) { c.Token = get })
-		_, err := c.Get(t.Context(), "get", "/projects/20", "")
-		_, _, gitErr := c.GitCredential(t.Context())
-		if fencepost.ReasonOf(err) != fencepost.ReasonCredential || fencepost.ReasonOf(gitErr) != fencepost.ReasonCredential || len(s.asked) != 0 {
-			t.Errorf("%v, %v, %d requests", err, gitErr, len(s.asked))
-		}
-	}
-	c, _ := open(t, &server{})
-	user, secret, err := c.GitCredential(t.Context())
-	if err != nil || user == "" || string(secret.Reveal()) != token {
-		t.Errorf("user %q, %v", user, err)
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*gitlab.Config){
-		"no API":           func(c *gitlab.Config) { c.API = nil },
-		"plain HTTP":       func(c *gitlab.Config) { c.API = &url.URL{Scheme: "http", Host: "h"} },
-		"a user":           func(c *gitlab.Config) { c.API = &url.URL{Scheme: "https", Host: "h", User: url.User("u")} },
-		"no token":         func(c *gitlab.Config) { c.Token = nil },
-		"no clock":         func(c *gitlab.Config) { c.Now = nil },
-		"token, anonymous": func(c *gitlab.Config) { c.Anonymous = true },
-		"short timeout":    func(c *gitlab.Config) { c.Limits.RequestTimeout = time.Millisecond },
-		"small answers":    func(c *gitlab.Config) { c.Limits.MaxAnswer = 1 },
-		"many pages":       func(c *gitlab.Config) { c.Limits.MaxPages = 1001 },
-		"long quiet":       func(c *gitlab.Config) { c.Limits.MaxQuiet = 2 * time.Hour },
-	} {
-		c := gitlab.Config{
-			API: &url.URL{Scheme: "https", Host: "h"}, Now: func() time.Time { return epoch },
-			Token: func(context.Context) (fencepost.Secret, error) { return fencepost.Secret{}, nil },
-		}
-		change(&c)
-		if _, err := gitlab.New(c); !errors.Is(err, fencepost.ErrMalformed) && !errors.Is(err, fencepost.ErrZeroValue) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }
 

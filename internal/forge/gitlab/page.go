@@ -7,10 +7,8 @@ import (
 	"strings"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 )
-
-// ErrTooManyPages: a list has more pages than are read.
-var ErrTooManyPages = errors.New("the list has more pages than are read")
 
 // PageSize is how many items of a list are asked for at a time, the most that
 // GitLab gives.
@@ -19,15 +17,15 @@ const PageSize = 100
 // Pages reads a list to its end, page after page by the links between them,
 // since totals are not always told, and calls each for every item. The path is
 // below the base URL, with its query. found is false where there is no such
-// list. Its error matches [ErrTooManyPages] where it ended before the list did.
+// list. Its error matches [forge.ErrTooManyPages] where it ended before the list did.
 func Pages[T any](ctx context.Context, c *Client, op, path string, each func(T)) (found bool, err error) {
-	for range c.config.Limits.MaxPages {
+	for range c.MaxPages() {
 		a, err := c.Get(ctx, op, path, "")
 		if err != nil || !a.Found() {
 			return false, err
 		}
 		var items []T
-		if err := Decode(op, a.Body, &items); err != nil {
+		if err := forge.Decode(op, a.Body, &items); err != nil {
 			return false, err
 		}
 		for _, item := range items {
@@ -38,7 +36,7 @@ func Pages[T any](ctx context.Context, c *Client, op, path string, each func(T))
 		}
 		path = a.next
 	}
-	return true, Fail(op, fencepost.ReasonProvider, ErrTooManyPages)
+	return true, forge.Fail(op, fencepost.ReasonProvider, forge.ErrTooManyPages)
 }
 
 // nextPage is the path of the next page below the base URL; "" where there is
@@ -51,9 +49,9 @@ func (c *Client) nextPage(op string, h http.Header) (string, error) {
 				continue
 			}
 			address = strings.TrimSpace(address)
-			path, ours := strings.CutPrefix(strings.Trim(address, "<>"), c.base)
+			path, ours := strings.CutPrefix(strings.Trim(address, "<>"), c.API())
 			if !ours || !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " #\\") || !strings.HasPrefix(address, "<") {
-				return "", Fail(op, fencepost.ReasonProvider, errors.New("the next page is said to be elsewhere"))
+				return "", forge.Fail(op, fencepost.ReasonProvider, errors.New("the next page is said to be elsewhere"))
 			}
 			return path, nil
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
-	"github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/forge"
 )
 
 // maxContained bounds the pairs of commits that a lane remembers; when there
@@ -64,7 +64,7 @@ func (l *Lane) contains(ctx context.Context, name string, head, base fencepost.C
 	case gitfetch.RelationBehind, gitfetch.RelationApart:
 		return false, nil
 	}
-	return false, gitea.Fail(op, fencepost.ReasonProvider, errUntold)
+	return false, forge.Fail(op, fencepost.ReasonProvider, errUntold)
 }
 
 // maxTrees bounds the commits whose trees a lane remembers; when there are more

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate"
 )
@@ -294,14 +295,14 @@ func (l *Lane) readInto(ctx context.Context, c *gitea.Client, op, path string, i
 		return err
 	}
 	if a.Status == http.StatusNotFound {
-		return gitea.Fail(op, fencepost.ReasonProvider, &gitea.StatusError{Code: a.Status})
+		return forge.Fail(op, fencepost.ReasonProvider, &forge.StatusError{Code: a.Status})
 	}
-	return gitea.Decode(op, a.Body, into)
+	return forge.Decode(op, a.Body, into)
 }
 
 // statusOf is the HTTP status that an error is about; 0: none.
 func statusOf(err error) int {
-	if e, ok := errors.AsType[*gitea.StatusError](err); ok {
+	if e, ok := errors.AsType[*forge.StatusError](err); ok {
 		return e.Code
 	}
 	return 0

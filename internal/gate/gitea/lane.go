@@ -66,9 +66,6 @@ type LaneConfig struct {
 	// Budgets bound the fetch of commits that proves what the head contains;
 	// zero fields are gitfetch's defaults.
 	Budgets gitfetch.Budgets
-	// MaxPages is how many pages of one list are read, of 50 items each; a
-	// longer list is [fencepost.ReasonProvider]. Default 20.
-	MaxPages int
 	// JSON bounds the bodies of events; zero fields are DESIGN §4's.
 	JSON strictjson.Limits
 }
@@ -110,9 +107,6 @@ func New(c LaneConfig) (*Lane, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("gate %s: %w", c.Gate, err)
 	}
-	if c.MaxPages == 0 {
-		c.MaxPages = 20
-	}
 	return &Lane{
 		config: c, branch: strings.TrimPrefix(c.BaseRef, "refs/heads/"), api: c.Reviews.API(), name: c.Repository.Name,
 		decodeEvent: strictjson.NewDecoder[event](c.JSON),
@@ -140,8 +134,6 @@ func (c LaneConfig) validate() error {
 		return fmt.Errorf("git: want an absolute URL without user, query or fragment: %w", fencepost.ErrMalformed)
 	case c.Git.Scheme != "https" && (c.Git.Scheme != "http" || !c.AllowHTTP):
 		return fmt.Errorf("git: want https (or allow_http: true for plain HTTP on loopback): %w", fencepost.ErrMalformed)
-	case c.MaxPages < 0 || c.MaxPages > 1000:
-		return fmt.Errorf("max_pages must be 1 to 1000: %w", fencepost.ErrMalformed)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fencepost/fencepost"
-	"github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/gate"
 )
 
@@ -38,7 +38,7 @@ func (l *Lane) Find(ctx context.Context, data []byte) (gate.Published, bool, err
 	case s.whole():
 		return s.published(), true, nil
 	case s.overtaken:
-		return gate.Published{}, false, gitea.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
+		return gate.Published{}, false, forge.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
 	}
 	return gate.Published{}, false, nil
 }
@@ -65,7 +65,7 @@ func (l *Lane) Create(ctx context.Context, data []byte) (gate.Published, error) 
 	case s.whole():
 		return s.published(), nil
 	case s.overtaken:
-		return gate.Published{}, gitea.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
+		return gate.Published{}, forge.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
 	}
 	if d.Passes() {
 		err = l.pass(ctx, name, d, &s)
@@ -123,7 +123,7 @@ func (l *Lane) sendReview(ctx context.Context, op, name string, d document, even
 		return review{}, written(err)
 	}
 	var r review
-	if err := gitea.Decode(op, a.Body, &r); err != nil {
+	if err := forge.Decode(op, a.Body, &r); err != nil {
 		return review{}, unknown(err)
 	}
 	return r, nil
@@ -142,7 +142,7 @@ func (l *Lane) postStatus(ctx context.Context, name string, d document, s *shown
 		return written(err)
 	}
 	var got status
-	if err := gitea.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return unknown(err)
 	}
 	if field := d.statusDiffers(got); field != "" {
@@ -168,7 +168,7 @@ func (l *Lane) readBack(ctx context.Context, name string, d document, id int64) 
 		if a.Status == http.StatusNotFound {
 			return conflict(op, "the review is gone")
 		}
-		return gitea.Decode(op, a.Body, &r)
+		return forge.Decode(op, a.Body, &r)
 	})
 	g.Go(func() error {
 		v, err := d.Verdict()
@@ -189,9 +189,9 @@ func (l *Lane) readBack(ctx context.Context, name string, d document, id int64) 
 	case field != "":
 		return conflict(op, "the review's "+field+" is not what was staged")
 	case ended != fencepost.ReasonNone:
-		return gitea.Fail(op, ended, errors.New("the request has ended"))
+		return forge.Fail(op, ended, errors.New("the request has ended"))
 	case r.Dismissed, !r.Official:
-		return gitea.Fail(op, fencepost.ReasonGateUnproven, errors.New("the approval does not count: it was dismissed, or the reviewer is not on the list"))
+		return forge.Fail(op, fencepost.ReasonGateUnproven, errors.New("the approval does not count: it was dismissed, or the reviewer is not on the list"))
 	}
 	return nil
 }
@@ -237,14 +237,14 @@ func (l *Lane) takeBack(ctx context.Context, name string, d document) error {
 		return err
 	}
 	if !r.by(d.Reviewer.ID) || r.State != rejected {
-		return unknown(gitea.Fail(op, fencepost.ReasonProvider, errOther))
+		return unknown(forge.Fail(op, fencepost.ReasonProvider, errOther))
 	}
-	return gitea.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
+	return forge.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
 }
 
 // written turns the error of a write into what a publication knows it by.
 func written(err error) error {
-	if errors.Is(err, gitea.ErrUnanswered) {
+	if errors.Is(err, forge.ErrUnanswered) {
 		return unknown(err)
 	}
 	return err
@@ -252,7 +252,7 @@ func written(err error) error {
 
 // unknown marks an error after which only a look-up can tell.
 func unknown(err error) error {
-	return gitea.Fail("publish", fencepost.ReasonOf(err), fmt.Errorf("%w: %w", gate.ErrUnknown, err))
+	return forge.Fail("publish", fencepost.ReasonOf(err), fmt.Errorf("%w: %w", gate.ErrUnknown, err))
 }
 
 // mine reads a document and refuses one of another repository or reviewer than
@@ -260,10 +260,10 @@ func unknown(err error) error {
 func (l *Lane) mine(op string, data []byte) (document, fencepost.CommitID, error) {
 	d, err := parseDocument(data)
 	if err != nil {
-		return document{}, fencepost.CommitID{}, gitea.Fail(op, fencepost.ReasonCorrupt, err)
+		return document{}, fencepost.CommitID{}, forge.Fail(op, fencepost.ReasonCorrupt, err)
 	}
 	if d.Repository.ID != l.config.Repository.ID || d.Reviewer.ID != l.config.Reviewer.ID || d.Gate != string(l.config.Gate) {
-		return document{}, fencepost.CommitID{}, gitea.Fail(op, fencepost.ReasonIdentity, fmt.Errorf(
+		return document{}, fencepost.CommitID{}, forge.Fail(op, fencepost.ReasonIdentity, fmt.Errorf(
 			"staged by gate %s for repository %d as user %d", d.Gate, d.Repository.ID, d.Reviewer.ID))
 	}
 	head, err := fencepost.ParseCommitID(d.HeadSHA)

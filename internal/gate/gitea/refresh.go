@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/gate"
 )
@@ -91,7 +92,7 @@ func (l *Lane) identity(ctx context.Context) (name string, err error) {
 		return "", err
 	}
 	if a.Status == http.StatusNotFound {
-		return "", gitea.Fail(op, fencepost.ReasonCredential, errors.New("the repository is gone, or the reviewer does not reach it"))
+		return "", forge.Fail(op, fencepost.ReasonCredential, errors.New("the repository is gone, or the reviewer does not reach it"))
 	}
 	var got struct {
 		ID    *int64 `json:"id"`
@@ -100,16 +101,16 @@ func (l *Lane) identity(ctx context.Context) (name string, err error) {
 		} `json:"owner"`
 		FullName string `json:"full_name"`
 	}
-	if err := gitea.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return "", err
 	}
 	want := l.config.Repository
 	owner, repo, ok := strings.Cut(got.FullName, "/")
 	switch {
 	case got.ID == nil || got.Owner == nil || got.Owner.ID == nil || !ok || !gitea.ValidName(owner) || !gitea.ValidName(repo):
-		return "", gitea.Fail(op, fencepost.ReasonProvider, errLacks)
+		return "", forge.Fail(op, fencepost.ReasonProvider, errLacks)
 	case *got.ID != want.ID || *got.Owner.ID != want.OwnerID:
-		return "", gitea.Fail(op, fencepost.ReasonIdentity, errors.New("the repository has another owner"))
+		return "", forge.Fail(op, fencepost.ReasonIdentity, errors.New("the repository has another owner"))
 	}
 	return got.FullName, nil
 }
@@ -186,7 +187,7 @@ func (l *Lane) readPull(ctx context.Context, name string, s gate.Subject) (ended
 		return "", err
 	}
 	if a.Status == http.StatusNotFound {
-		return "", gitea.Fail(op, fencepost.ReasonProvider, errors.New("the request is not there, or the reviewer may not read requests"))
+		return "", forge.Fail(op, fencepost.ReasonProvider, errors.New("the request is not there, or the reviewer may not read requests"))
 	}
 	var got struct {
 		Number int64   `json:"number"`
@@ -200,17 +201,17 @@ func (l *Lane) readPull(ctx context.Context, name string, s gate.Subject) (ended
 			RepoID int64  `json:"repo_id"`
 		} `json:"base"`
 	}
-	if err := gitea.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return "", err
 	}
 	if got.State == nil || got.Draft == nil {
-		return "", gitea.Fail(op, fencepost.ReasonProvider, errLacks)
+		return "", forge.Fail(op, fencepost.ReasonProvider, errLacks)
 	}
 	if got.Number != s.Number || got.Base.RepoID != l.config.Repository.ID || (*got.State != "open" && *got.State != "closed") {
-		return "", gitea.Fail(op, fencepost.ReasonProvider, errOther)
+		return "", forge.Fail(op, fencepost.ReasonProvider, errOther)
 	}
 	if _, err := fencepost.ParseCommitID(got.Head.SHA); err != nil {
-		return "", gitea.Fail(op, fencepost.ReasonProvider, errors.New("head.sha is not an object id"))
+		return "", forge.Fail(op, fencepost.ReasonProvider, errors.New("head.sha is not an object id"))
 	}
 	switch {
 	case *got.State != "open":
@@ -232,7 +233,7 @@ func (l *Lane) readBase(ctx context.Context, name string) (tip fencepost.CommitI
 		return fencepost.CommitID{}, "", err
 	}
 	if a.Status == http.StatusNotFound {
-		return fencepost.CommitID{}, "", gitea.Fail(op, fencepost.ReasonProvider, errors.New("the base branch is not there"))
+		return fencepost.CommitID{}, "", forge.Fail(op, fencepost.ReasonProvider, errors.New("the base branch is not there"))
 	}
 	var got struct {
 		Name   string `json:"name"`
@@ -242,12 +243,12 @@ func (l *Lane) readBase(ctx context.Context, name string) (tip fencepost.CommitI
 		Protected bool   `json:"protected"`
 		Effective string `json:"effective_branch_protection_name"`
 	}
-	if err := gitea.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return fencepost.CommitID{}, "", err
 	}
 	tip, err = fencepost.ParseCommitID(got.Commit.ID)
 	if err != nil || got.Name != l.branch {
-		return fencepost.CommitID{}, "", gitea.Fail(op, fencepost.ReasonProvider, errOther)
+		return fencepost.CommitID{}, "", forge.Fail(op, fencepost.ReasonProvider, errOther)
 	}
 	if !got.Protected {
 		return tip, "", nil
@@ -269,7 +270,7 @@ func (l *Lane) commit(ctx context.Context, name string, id fencepost.CommitID) (
 	}, id, 1)
 	switch {
 	case errors.Is(err, gitfetch.ErrNotOurRef):
-		return gate.Commit{}, gitea.Fail(op, fencepost.ReasonProvider, gate.ErrNotYet)
+		return gate.Commit{}, forge.Fail(op, fencepost.ReasonProvider, gate.ErrNotYet)
 	case err != nil:
 		return gate.Commit{}, err
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/fencepost/fencepost"
-	"github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/gate"
 )
 
@@ -94,11 +94,11 @@ func (l *Lane) readRule(ctx context.Context, name, effective string) (rule, erro
 		return rule{}, nil
 	}
 	var got ruleAnswer
-	if err := gitea.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return rule{}, err
 	}
 	if got.Name != effective {
-		return rule{}, gitea.Fail(op, fencepost.ReasonProvider, errOther)
+		return rule{}, forge.Fail(op, fencepost.ReasonProvider, errOther)
 	}
 	return rule{name: got.Name, settings: l.settings(got)}, nil
 }

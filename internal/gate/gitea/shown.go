@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/fencepost/fencepost"
-	"github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/gate"
 	"github.com/fencepost/fencepost/internal/gate/staged"
 )
@@ -97,17 +97,17 @@ func pages[T any](ctx context.Context, l *Lane, op, path string, query url.Value
 		query = url.Values{}
 	}
 	query.Set("limit", strconv.Itoa(pageSize))
-	for page := 1; page <= l.config.MaxPages; page++ {
+	for page := 1; page <= l.config.Reviews.MaxPages(); page++ {
 		query.Set("page", strconv.Itoa(page))
 		a, err := l.config.Reviews.Get(ctx, op, path+"?"+query.Encode(), "")
 		if err != nil {
 			return err
 		}
 		if a.Status == http.StatusNotFound {
-			return gitea.Fail(op, fencepost.ReasonProvider, errors.New("the list is not there"))
+			return forge.Fail(op, fencepost.ReasonProvider, errors.New("the list is not there"))
 		}
 		var items []T
-		if err := gitea.Decode(op, a.Body, &items); err != nil {
+		if err := forge.Decode(op, a.Body, &items); err != nil {
 			return err
 		}
 		for _, item := range items {
@@ -120,10 +120,8 @@ func pages[T any](ctx context.Context, l *Lane, op, path string, query url.Value
 			return nil
 		}
 	}
-	return gitea.Fail(op, fencepost.ReasonProvider, errTooManyPages)
+	return forge.Fail(op, fencepost.ReasonProvider, forge.ErrTooManyPages)
 }
-
-var errTooManyPages = errors.New("the list has more pages than are read")
 
 func reviewsOf(name string, number int64) string {
 	return "/repos/" + name + "/pulls/" + strconv.FormatInt(number, 10) + "/reviews"
@@ -264,5 +262,5 @@ func (d document) statusDiffers(s status) string {
 }
 
 func conflict(op, text string) error {
-	return gitea.Fail(op, fencepost.ReasonPublishConflict, errors.New(text))
+	return forge.Fail(op, fencepost.ReasonPublishConflict, errors.New(text))
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
-	"github.com/fencepost/fencepost/internal/forge/gitea"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/gate"
 )
 
@@ -46,11 +46,11 @@ func (l *Lane) Open(ctx context.Context) ([]gate.OpenRequest, error) {
 		}
 	})
 	switch {
-	case errors.Is(err, errTooManyPages):
+	case errors.Is(err, forge.ErrTooManyPages):
 		// The rest is looked at when these are closed.
 		return open, nil
 	case err == nil && broken:
-		return nil, gitea.Fail(op, fencepost.ReasonProvider, errLacks)
+		return nil, forge.Fail(op, fencepost.ReasonProvider, errLacks)
 	}
 	return open, err
 }

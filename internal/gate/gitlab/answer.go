@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitlab"
 	"github.com/fencepost/fencepost/internal/gate"
 )
@@ -88,18 +89,18 @@ func (l *Lane) project(ctx context.Context) (projectAnswer, error) {
 		return projectAnswer{}, err
 	}
 	if !a.Found() {
-		return projectAnswer{}, gitlab.Fail(op, fencepost.ReasonCredential, errors.New("the project is gone, or the token does not reach it"))
+		return projectAnswer{}, forge.Fail(op, fencepost.ReasonCredential, errors.New("the project is gone, or the token does not reach it"))
 	}
 	var got projectAnswer
-	if err := gitlab.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return projectAnswer{}, err
 	}
 	want := l.config.Repository
 	switch {
 	case got.ID != want.ID || !gitlab.ValidPath(got.Path) || got.Namespace.ID == 0:
-		return projectAnswer{}, gitlab.Fail(op, fencepost.ReasonProvider, errLacks)
+		return projectAnswer{}, forge.Fail(op, fencepost.ReasonProvider, errLacks)
 	case got.Namespace.ID != want.OwnerID:
-		return projectAnswer{}, gitlab.Fail(op, fencepost.ReasonIdentity, errors.New("the project is in another namespace"))
+		return projectAnswer{}, forge.Fail(op, fencepost.ReasonIdentity, errors.New("the project is in another namespace"))
 	}
 	l.answered(got.Path)
 	return got, nil
@@ -120,14 +121,14 @@ func (l *Lane) job(ctx context.Context, j gate.Job) (*jobAnswer, error) {
 		return nil, err
 	}
 	var got jobAnswer
-	if err := gitlab.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return nil, err
 	}
 	switch {
 	case got.ID != j.ID:
-		return nil, gitlab.Fail(op, fencepost.ReasonProvider, errOther)
+		return nil, forge.Fail(op, fencepost.ReasonProvider, errOther)
 	case got.Name == "" || got.Status == "" || got.AllowFailure == nil || got.Pipeline == nil:
-		return nil, gitlab.Fail(op, fencepost.ReasonProvider, errLacks)
+		return nil, forge.Fail(op, fencepost.ReasonProvider, errLacks)
 	}
 	return &got, nil
 }
@@ -140,14 +141,14 @@ func (l *Lane) request(ctx context.Context, number int64) (*requestAnswer, error
 		return nil, err
 	}
 	var got requestAnswer
-	if err := gitlab.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return nil, err
 	}
 	switch {
 	case got.IID != number:
-		return nil, gitlab.Fail(op, fencepost.ReasonProvider, errOther)
+		return nil, forge.Fail(op, fencepost.ReasonProvider, errOther)
 	case got.State == "" || got.Draft == nil || got.Target == "" || got.Project == 0:
-		return nil, gitlab.Fail(op, fencepost.ReasonProvider, errLacks)
+		return nil, forge.Fail(op, fencepost.ReasonProvider, errLacks)
 	}
 	return &got, nil
 }
@@ -169,7 +170,7 @@ func (l *Lane) tip(ctx context.Context) (fencepost.CommitID, error) {
 		return fencepost.CommitID{}, err
 	}
 	if !a.Found() {
-		return fencepost.CommitID{}, gitlab.Fail(op, fencepost.ReasonProvider, errors.New("the base branch is not there"))
+		return fencepost.CommitID{}, forge.Fail(op, fencepost.ReasonProvider, errors.New("the base branch is not there"))
 	}
 	var got struct {
 		Name   string `json:"name"`
@@ -177,12 +178,12 @@ func (l *Lane) tip(ctx context.Context) (fencepost.CommitID, error) {
 			ID string `json:"id"`
 		} `json:"commit"`
 	}
-	if err := gitlab.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return fencepost.CommitID{}, err
 	}
 	tip, err := fencepost.ParseCommitID(got.Commit.ID)
 	if err != nil || got.Name != l.branch {
-		return fencepost.CommitID{}, gitlab.Fail(op, fencepost.ReasonProvider, errOther)
+		return fencepost.CommitID{}, forge.Fail(op, fencepost.ReasonProvider, errOther)
 	}
 	return tip, nil
 }

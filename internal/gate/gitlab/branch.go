@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitlab"
 )
 
@@ -41,7 +42,7 @@ func (l *Lane) protections(ctx context.Context) ([]protection, error) {
 		}
 	})
 	if err == nil && !found {
-		return nil, gitlab.Fail(op, fencepost.ReasonCredential, errors.New("the token may not read protected branches"))
+		return nil, forge.Fail(op, fencepost.ReasonCredential, errors.New("the token may not read protected branches"))
 	}
 	return all, err
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
-	"github.com/fencepost/fencepost/internal/forge/gitlab"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/gate"
 )
 
@@ -139,7 +139,7 @@ func (e *examination) policy(ctx context.Context) {
 
 // told is an error in words that may be shown: the client's own.
 func told(err error) string {
-	if e, ok := errors.AsType[*gitlab.StatusError](err); ok {
+	if e, ok := errors.AsType[*forge.StatusError](err); ok {
 		return string(fencepost.ReasonOf(err)) + ": " + e.Error()
 	}
 	if e, ok := errors.AsType[*fencepost.Error](err); ok && e.Err != nil {

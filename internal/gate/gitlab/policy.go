@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/fencepost/fencepost"
-	"github.com/fencepost/fencepost/internal/forge/gitlab"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/gate"
 )
 
@@ -91,15 +91,15 @@ func (l *Lane) policyFile(ctx context.Context, commit fencepost.CommitID) (text 
 		SHA256   string `json:"content_sha256"`
 		CommitID string `json:"commit_id"`
 	}
-	if err := gitlab.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return nil, false, err
 	}
 	if got.Path != policyPath || got.CommitID != commit.String() || got.Encoding != "base64" {
-		return nil, false, gitlab.Fail(op, fencepost.ReasonProvider, errOther)
+		return nil, false, forge.Fail(op, fencepost.ReasonProvider, errOther)
 	}
 	text, err = base64.StdEncoding.DecodeString(got.Content)
 	if sum := sha256.Sum256(text); err != nil || hex.EncodeToString(sum[:]) != got.SHA256 {
-		return nil, false, gitlab.Fail(op, fencepost.ReasonProvider, errors.New("the content is not what its digest says"))
+		return nil, false, forge.Fail(op, fencepost.ReasonProvider, errors.New("the content is not what its digest says"))
 	}
 	return text, true, nil
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/fencepost/fencepost"
-	"github.com/fencepost/fencepost/internal/forge/gitlab"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/gate"
 )
 
@@ -29,7 +29,7 @@ func (l *Lane) Find(ctx context.Context, data []byte) (gate.Published, bool, err
 		// A result that is published after all takes an end's place.
 		return gate.Published{}, false, nil
 	case !bytes.Equal(e.Document, data):
-		return gate.Published{}, false, gitlab.Fail(op, fencepost.ReasonPublishConflict, errors.New("something else is told of this delivery"))
+		return gate.Published{}, false, forge.Fail(op, fencepost.ReasonPublishConflict, errors.New("something else is told of this delivery"))
 	}
 	return published(d), true, nil
 }
@@ -48,7 +48,7 @@ func (l *Lane) Create(ctx context.Context, data []byte) (gate.Published, error) 
 	case fencepost.ReasonPublishConflict, fencepost.ReasonFull:
 		return gate.Published{}, err
 	default:
-		return gate.Published{}, gitlab.Fail(op, fencepost.ReasonOf(err), fmt.Errorf("%w: %w", gate.ErrUnknown, err))
+		return gate.Published{}, forge.Fail(op, fencepost.ReasonOf(err), fmt.Errorf("%w: %w", gate.ErrUnknown, err))
 	}
 }
 
@@ -65,10 +65,10 @@ func (l *Lane) Ended(ctx context.Context, d fencepost.DeliveryID, why fencepost.
 func (l *Lane) mine(op string, data []byte) (fencepost.DeliveryID, error) {
 	d, err := parseDocument(data)
 	if err != nil {
-		return "", gitlab.Fail(op, fencepost.ReasonCorrupt, err)
+		return "", forge.Fail(op, fencepost.ReasonCorrupt, err)
 	}
 	if d.Repository.ID != l.config.Repository.ID || d.Gate != string(l.config.Gate) {
-		return "", gitlab.Fail(op, fencepost.ReasonIdentity, fmt.Errorf("staged by gate %s for project %d", d.Gate, d.Repository.ID))
+		return "", forge.Fail(op, fencepost.ReasonIdentity, fmt.Errorf("staged by gate %s for project %d", d.Gate, d.Repository.ID))
 	}
 	return fencepost.DeliveryID(d.Delivery), nil
 }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fencepost/fencepost"
-	"github.com/fencepost/fencepost/internal/forge/gitlab"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/gate"
 )
 
@@ -163,7 +163,7 @@ func ended(s gate.Subject, a answers, t train) (fencepost.Reason, error) {
 	case c == nil:
 		return fencepost.ReasonSuperseded, nil
 	case c.Pipeline == nil:
-		return "", gitlab.Fail("read train", fencepost.ReasonProvider, gate.ErrNotYet)
+		return "", forge.Fail("read train", fencepost.ReasonProvider, gate.ErrNotYet)
 	case !mine(s, t):
 		return fencepost.ReasonSuperseded, nil
 	case c.Status != "idle" && c.Status != "fresh":
@@ -173,7 +173,7 @@ func ended(s gate.Subject, a answers, t train) (fencepost.Reason, error) {
 	}
 	switch j := a.job; {
 	case j == nil:
-		return "", gitlab.Fail("get job", fencepost.ReasonProvider, gate.ErrNotYet)
+		return "", forge.Fail("get job", fencepost.ReasonProvider, gate.ErrNotYet)
 	case j.Status != "running":
 		return fencepost.ReasonSuperseded, nil
 	}

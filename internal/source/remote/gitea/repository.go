@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitea"
 	"github.com/fencepost/fencepost/internal/source"
 	"github.com/fencepost/fencepost/internal/source/remote"
@@ -89,11 +90,11 @@ func (r *Repository) underTheName(ctx context.Context) (remote.Facts, error) {
 		return remote.Facts{}, err
 	}
 	if a.Status == http.StatusNotFound {
-		return remote.Facts{}, gitea.Fail(op, fencepost.ReasonCommitGone, errors.New("the repository is gone, or the token does not reach it"))
+		return remote.Facts{}, forge.Fail(op, fencepost.ReasonCommitGone, errors.New("the repository is gone, or the token does not reach it"))
 	}
 	facts, err := decodeFacts(op, a.Body)
 	if err == nil && r.byID == "/repositories/"+strconv.FormatInt(facts.ID, 10) {
-		err = gitea.Fail(op, fencepost.ReasonProvider, errors.New("the repository is there by its name and not by its id"))
+		err = forge.Fail(op, fencepost.ReasonProvider, errors.New("the repository is there by its name and not by its id"))
 	}
 	if err != nil {
 		return remote.Facts{}, err
@@ -115,11 +116,11 @@ func (r *Repository) keep(etag string, facts remote.Facts) {
 
 func decodeFacts(op string, body []byte) (remote.Facts, error) {
 	var got repositoryAnswer
-	if err := gitea.Decode(op, body, &got); err != nil {
+	if err := forge.Decode(op, body, &got); err != nil {
 		return remote.Facts{}, err
 	}
 	if got.ID == nil || got.Owner == nil || got.Owner.ID == nil || got.FullName == nil || got.Private == nil {
-		return remote.Facts{}, gitea.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
+		return remote.Facts{}, forge.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
 	}
 	return remote.Facts{
 		ID: *got.ID, OwnerID: *got.Owner.ID, FullName: *got.FullName, Private: *got.Private, ObjectFormat: got.ObjectFormat,
@@ -167,11 +168,11 @@ func (r *Repository) contains(ctx context.Context, descendant, ancestor fencepos
 			} `json:"parents"`
 		} `json:"commits"`
 	}
-	if err := gitea.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return false, false, err
 	}
 	if got.Total == nil {
-		return false, false, gitea.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
+		return false, false, forge.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
 	}
 	for _, c := range got.Commits {
 		for _, p := range c.Parents {

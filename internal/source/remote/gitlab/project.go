@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitlab"
 	"github.com/fencepost/fencepost/internal/source"
 	"github.com/fencepost/fencepost/internal/source/remote"
@@ -74,11 +75,11 @@ func (p *Project) underThePath(ctx context.Context) (remote.Facts, error) {
 		return remote.Facts{}, err
 	}
 	if !a.Found() {
-		return remote.Facts{}, gitlab.Fail(op, fencepost.ReasonCommitGone, errors.New("the project is gone, or the token does not reach it"))
+		return remote.Facts{}, forge.Fail(op, fencepost.ReasonCommitGone, errors.New("the project is gone, or the token does not reach it"))
 	}
 	facts, err := decodeFacts(op, a.Body)
 	if err == nil && facts.ID == p.id {
-		err = gitlab.Fail(op, fencepost.ReasonProvider, errors.New("the project is there by its path and not by its id"))
+		err = forge.Fail(op, fencepost.ReasonProvider, errors.New("the project is there by its path and not by its id"))
 	}
 	if err != nil {
 		return remote.Facts{}, err
@@ -88,11 +89,11 @@ func (p *Project) underThePath(ctx context.Context) (remote.Facts, error) {
 
 func decodeFacts(op string, body []byte) (remote.Facts, error) {
 	var got projectAnswer
-	if err := gitlab.Decode(op, body, &got); err != nil {
+	if err := forge.Decode(op, body, &got); err != nil {
 		return remote.Facts{}, err
 	}
 	if got.ID == nil || got.Namespace == nil || got.Namespace.ID == nil || got.Path == nil || got.Visibility == nil {
-		return remote.Facts{}, gitlab.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
+		return remote.Facts{}, forge.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
 	}
 	return remote.Facts{
 		ID: *got.ID, OwnerID: *got.Namespace.ID, FullName: *got.Path, Private: *got.Visibility != "public", ObjectFormat: got.ObjectFormat,
@@ -111,7 +112,7 @@ func (p *Project) Ancestry(ctx context.Context, head, other fencepost.CommitID) 
 	}
 	query := url.Values{"refs[]": {head.String(), other.String()}}
 	a, err := p.client.Get(ctx, op, p.byID+"/repository/merge_base?"+query.Encode(), "")
-	if answered, ok := errors.AsType[*gitlab.StatusError](err); ok && answered.Code == http.StatusBadRequest {
+	if answered, ok := errors.AsType[*forge.StatusError](err); ok && answered.Code == http.StatusBadRequest {
 		return source.Unknown, nil
 	}
 	if err != nil {
@@ -123,11 +124,11 @@ func (p *Project) Ancestry(ctx context.Context, head, other fencepost.CommitID) 
 	var got struct {
 		ID *string `json:"id"`
 	}
-	if err := gitlab.Decode(op, a.Body, &got); err != nil {
+	if err := forge.Decode(op, a.Body, &got); err != nil {
 		return 0, err
 	}
 	if got.ID == nil {
-		return 0, gitlab.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
+		return 0, forge.Fail(op, fencepost.ReasonProvider, errors.New("the answer lacks a field"))
 	}
 	switch *got.ID {
 	case other.String():

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/forge"
 	"github.com/fencepost/fencepost/internal/forge/gitlab"
 )
 
@@ -34,7 +35,7 @@ func (p *Project) Webhooks(ctx context.Context) ([]Webhook, error) {
 		all = append(all, Webhook{url: a.URL, pushes: a.Pushes, status: a.Status, signs: a.Signs, legacy: a.Legacy})
 	})
 	if err == nil && !found {
-		err = gitlab.Fail(op, fencepost.ReasonCredential, errors.New("the token is not shown the project's webhooks"))
+		err = forge.Fail(op, fencepost.ReasonCredential, errors.New("the token is not shown the project's webhooks"))
 	}
 	return all, err
 }

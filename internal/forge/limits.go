@@ -1,4 +1,4 @@
-package gitlab
+package forge
 
 import (
 	"errors"
@@ -17,6 +17,7 @@ type Limits struct {
 	// 8 MiB. A larger one is [fencepost.ReasonProvider].
 	MaxAnswer int64
 	// MaxPages is how many pages of one list are read; 1 to 1000, default 20.
+	// A longer list is [fencepost.ReasonProvider].
 	MaxPages int
 	// MaxQuiet is the longest that the server can ask us to leave it alone;
 	// 1 s to 1 h, default 10 min.
