@@ -131,7 +131,7 @@ func (a *App) examineDatabase(ctx context.Context) []doctor.Check {
 	c := doctor.Check{Subject: "database", Name: "open", Status: doctor.OK, Seen: "it answers, and its schema is this version's"}
 	o, err := StateOptions(a.Config, a.LookupEnv, a.Now)
 	if err != nil {
-		c.Status, c.Seen, c.Mend = doctor.Skipped, "its URL can't be read", ""
+		c.Status, c.Seen = doctor.Skipped, "its URL can't be read"
 		return []doctor.Check{c}
 	}
 	o.Existing, o.Wait = true, 10*time.Second
@@ -149,26 +149,31 @@ func (a *App) examineDatabase(ctx context.Context) []doctor.Check {
 	if err := db.CheckDurable(ctx); err != nil {
 		durability.Status, durability.Seen, durability.Mend = doctor.Fail, err.Error(), "take synchronous_commit out of the URL"
 	}
-	all = append(all, durability, a.examineSettings(ctx, db), a.examineDatabaseClock(ctx, db))
-	rows := doctor.Check{Subject: "ledger", Name: "rows", Status: doctor.OK}
+	return append(all, durability, a.examineSettings(ctx, db), a.examineDatabaseClock(ctx, db), a.examineSharedLedger(ctx, db))
+}
+
+// examineSharedLedger looks at the ledger in the database.
+func (a *App) examineSharedLedger(ctx context.Context, db *store.DB) doctor.Check {
+	c := doctor.Check{Subject: "ledger", Name: "rows", Status: doctor.OK}
 	l, err := sqlledger.OpenOn(ctx, db, sqlledger.Config{
 		Lease: a.Config.Ledger.Lease, Capacity: int(a.Config.Ledger.Capacity), Window: a.Config.Replay, Now: a.Now,
 	})
 	if err != nil {
-		return append(all, unusable(rows, err))
+		return unusable(c, err)
 	}
 	a.opened(l.Close)
 	st, err := l.Stat(ctx)
 	if err != nil {
-		return append(all, unusable(rows, err))
+		return unusable(c, err)
 	}
 	now := a.Now()
 	ages, err := l.Ages(ctx, now)
 	if err != nil {
-		rows.Status, rows.Seen = doctor.Warn, "how fast it fills could not be read: "+err.Error()
-		return append(all, rows)
+		c.Status, c.Seen = doctor.Warn, "how fast it fills could not be read: "+err.Error()
+		c.Mend = "look again when the database is less busy: all rows are read for that"
+		return c
 	}
-	return append(all, fullness(rows, st.Rows(), st.Capacity, st.Full > 0, ages.PerDay(now), a.Config.Alerts.LedgerFullWithin))
+	return fullness(c, st.Rows(), st.Capacity, st.Full > 0, ages.PerDay(now), a.Config.Alerts.LedgerFullWithin)
 }
 
 // examineSettings looks at what makes PostgreSQL forget what it said was safe:

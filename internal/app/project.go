@@ -21,8 +21,8 @@ func (r *rate) perDay() float64 { return math.Float64frombits(r.bits.Load()) }
 
 func (r *rate) set(perDay float64) { r.bits.Store(math.Float64bits(perDay)) }
 
-// project keeps the rate at which the ledger fills until ctx has ended. Until it is known, and where it can't be read, what was known before
-// stands.
+// project keeps the rate at which the ledger fills until ctx has ended. Where
+// it can't be read, what was known before stands.
 func (a *App) project(ctx context.Context) {
 	tick := time.NewTicker(projectEvery)
 	defer tick.Stop()

@@ -77,8 +77,8 @@ func (t *trust) exchange(keys *webhook.Keyring) {
 	t.keys = keys
 }
 
-// keyrings resolves the secrets of every trust set that has some. On an error, what was
-// resolved is zeroed.
+// keyrings resolves the secrets of every trust set that has some. On an error,
+// what was resolved is zeroed.
 func keyrings(c *config.Config, env config.Lookup) (_ map[fencepost.TrustSetName]*webhook.Keyring, err error) {
 	rings := make(map[fencepost.TrustSetName]*webhook.Keyring, len(c.Trust))
 	defer func() {
