@@ -67,6 +67,25 @@ func newClient(ctx context.Context, t *target, watch *watchdog) (_ *client, stop
 	}
 }
 
+// converseAlone begins a conversation that nothing else belongs to: in the
+// transport, where there is one, and watched. stop ends all of it, and the
+// context.
+func converseAlone(ctx context.Context, t *target) (_ context.Context, c *client, stop func(), err error) {
+	leave := func() {}
+	if t.Transport != nil {
+		if leave, err = t.Transport.enter(); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	ctx, dog, cancel := watch(ctx, t.Budgets)
+	c, hangUp := newClient(ctx, t, dog)
+	return ctx, c, func() {
+		cancel()
+		hangUp()
+		leave()
+	}, nil
+}
+
 // A watchdog ends a fetch that makes no progress.
 type watchdog struct {
 	timer *time.Timer

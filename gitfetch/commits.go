@@ -32,17 +32,11 @@ func Commits(ctx context.Context, req Request, tip fencepost.CommitID, depth int
 	if err != nil {
 		return nil, sealed(op, err)
 	}
-	if t.Transport != nil {
-		leave, err := t.Transport.enter()
-		if err != nil {
-			return nil, sealed(op, err)
-		}
-		defer leave()
+	ctx, c, stop, err := converseAlone(ctx, t)
+	if err != nil {
+		return nil, sealed(op, err)
 	}
-	ctx, dog, cancel := watch(ctx, t.Budgets)
-	c, stop := newClient(ctx, t, dog)
 	defer stop()
-	defer cancel()
 	found := make(map[fencepost.CommitID]Commit)
 	r := &relater{c: c, each: func(id fencepost.CommitID, f object.CommitFacts) {
 		found[id] = Commit{ID: id, Tree: f.Tree, Parents: f.Parents}

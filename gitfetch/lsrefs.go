@@ -50,17 +50,11 @@ func LsRefs(ctx context.Context, req Request, names ...string) ([]Ref, error) {
 			return nil, sealed(op, fmt.Errorf("%w: illegal ref name", ErrRequest))
 		}
 	}
-	if t.Transport != nil {
-		leave, err := t.Transport.enter()
-		if err != nil {
-			return nil, sealed(op, err)
-		}
-		defer leave()
+	ctx, c, stop, err := converseAlone(ctx, t)
+	if err != nil {
+		return nil, sealed(op, err)
 	}
-	ctx, w, cancel := watch(ctx, t.Budgets)
-	c, stop := newClient(ctx, t, w)
 	defer stop()
-	defer cancel()
 	refs, err := c.lsRefs(ctx, names)
 	return refs, sealed(op, causeOf(ctx, err))
 }

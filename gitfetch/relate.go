@@ -56,11 +56,9 @@ type Related struct {
 	WireBytes int64
 }
 
-const (
-	// relateBytes bounds what all commits that Relate receives at a time come
-	// to: they are in memory.
-	relateBytes = 32 << 20
-)
+// relateBytes bounds what all commits that Relate or Commits receives at a
+// time come to: they are in memory.
+const relateBytes = 32 << 20
 
 // relateDepths are how many commits deep Relate looks, one after the other.
 func relateDepths() []int { return []int{64, 1024, 16_384} }
@@ -87,17 +85,11 @@ func Relate(ctx context.Context, req Request, head, other fencepost.CommitID) (R
 	if head == other {
 		return Related{Relation: RelationSame}, nil
 	}
-	if t.Transport != nil {
-		leave, err := t.Transport.enter()
-		if err != nil {
-			return Related{}, sealed(op, err)
-		}
-		defer leave()
+	ctx, c, stop, err := converseAlone(ctx, t)
+	if err != nil {
+		return Related{}, sealed(op, err)
 	}
-	ctx, dog, cancel := watch(ctx, t.Budgets)
-	c, stop := newClient(ctx, t, dog)
 	defer stop()
-	defer cancel()
 	r := &relater{c: c, head: side{tip: head, other: other}, other: side{tip: other, other: head}}
 	relation, err := r.relate(ctx)
 	found := Related{Relation: relation, Doubt: r.doubt, Commits: r.commits, WireBytes: c.wire}
