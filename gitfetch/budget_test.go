@@ -59,7 +59,7 @@ func TestEveryBudgetTripsByItsName(t *testing.T) {
 			f.b.Ref(packtest.ID(object.Blob, []byte("abcde")), packtest.Delta(5, 4, packtest.Copy(0, 4)))
 			return f.tree(file("a", a))
 		}, b(func(b *gitfetch.Budgets) { b.DeltaDepth = 1 })},
-		{gitfetch.BudgetPaths, 2, "other", plain, nil},
+		{gitfetch.BudgetPaths, 1, "other", plain, b(func(b *gitfetch.Budgets) { b.Paths = 1 })},
 		{gitfetch.BudgetPaths, 200_000, "", bomb, b(func(b *gitfetch.Budgets) { b.Repeats = 200_000 })},
 		{gitfetch.BudgetRepeats, 50_000, "", bomb, nil},
 		{gitfetch.BudgetRepeats, 1, "d2/f", func(f *forge) fencepost.ObjectID {
@@ -67,21 +67,15 @@ func TestEveryBudgetTripsByItsName(t *testing.T) {
 			same := f.tree(file("f", f.blob("x")))
 			return f.tree(dir("d0", same), dir("d1", same), dir("d2", same))
 		}, b(func(b *gitfetch.Budgets) { b.Repeats = 1 })},
-		{gitfetch.BudgetDepth, 1, "dir/name", plain, nil},
-		{gitfetch.BudgetComponent, 4, "other", plain, nil},
-		{gitfetch.BudgetPath, 7, "dir/name", plain, nil},
-		{gitfetch.BudgetOutput, 10, "other", plain, nil},
+		{gitfetch.BudgetDepth, 1, "dir/name", plain, b(func(b *gitfetch.Budgets) { b.PathDepth = 1 })},
+		{gitfetch.BudgetComponent, 4, "other", plain, b(func(b *gitfetch.Budgets) { b.ComponentBytes = 4 })},
+		{gitfetch.BudgetPath, 7, "dir/name", plain, b(func(b *gitfetch.Budgets) { b.PathBytes = 7 })},
+		{gitfetch.BudgetOutput, 10, "other", plain, b(func(b *gitfetch.Budgets) { b.OutputBytes = 10 })},
 		{gitfetch.BudgetLinks, 1, "l2", func(f *forge) fencepost.ObjectID {
 			l := f.blob("x")
 			return f.tree(packtest.Entry{Mode: "120000", Name: "l1", ID: l}, packtest.Entry{Mode: "120000", Name: "l2", ID: l})
 		}, func(r *gitfetch.Request) { r.Budgets.Links, r.Policy.Symlinks = 1, gitfetch.SymlinksAsData }},
 	}
-	tests[10].change = b(func(b *gitfetch.Budgets) { b.Paths = 1 })
-	tests[10].limit = 1
-	tests[14].change = b(func(b *gitfetch.Budgets) { b.PathDepth = 1 })
-	tests[15].change = b(func(b *gitfetch.Budgets) { b.ComponentBytes = 4 })
-	tests[16].change = b(func(b *gitfetch.Budgets) { b.PathBytes = 7 })
-	tests[17].change = b(func(b *gitfetch.Budgets) { b.OutputBytes = 10 })
 	for i, tt := range tests {
 		t.Run(fmt.Sprintf("%d %s", i, tt.budget), func(t *testing.T) {
 			t.Parallel()

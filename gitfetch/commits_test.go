@@ -11,7 +11,6 @@ import (
 	"github.com/fencepost/fencepost/gitfetch/internal/gitserver"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
 	"github.com/fencepost/fencepost/gitfetch/internal/packtest"
-	"github.com/fencepost/fencepost/gitfetch/internal/pktline"
 )
 
 // TestCommitsAreReadToADepth compares with git, whether the server filters or
@@ -20,8 +19,7 @@ func TestCommitsAreReadToADepth(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
 	for _, filter := range []bool{true, false} {
-		repo := s.Repo(t, fmt.Sprint("filter-", filter, ".git"))
-		repo.Git(t, "config", "uploadpack.allowFilter", fmt.Sprint(filter))
+		repo := filtering(t, s, filter)
 		main := history(t, repo, "main", 5)
 		side := history(t, repo, "side", 2, main[1])
 		merge := history(t, repo, "merge", 1, main[4], side[1])[0]
@@ -59,10 +57,7 @@ func TestCommitsThatAreNotShownAreAnError(t *testing.T) {
 	s := gitserver.New(t)
 	repo := s.Repo(t, "r.git")
 	tip := history(t, repo, "main", 1)[0]
-	gone, err := fencepost.ParseCommitID(strings.Repeat("ab", 20))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gone := fencepost.CommitID{ObjectID: absentID()}
 	if _, err := gitfetch.Commits(t.Context(), request(repo, gone), gone, 2); !errors.Is(err, gitfetch.ErrNotOurRef) {
 		t.Errorf("a tip that is not there: %v", err)
 	}
@@ -79,12 +74,9 @@ func TestCommitsThatAreNotShownAreAnError(t *testing.T) {
 	tree := packtest.ID(object.Tree, nil)
 	old := packtest.Commit(tree)
 	next := packtest.Commit(tree, packtest.ID(object.Commit, old))
-	var b packtest.Builder
-	b.Object(object.Commit, next)
-	p := pktline.AppendText(pktline.AppendDelim(pktline.AppendText(nil, "shallow-info")), "packfile")
-	url := (&host{advertisement: advertisement(), result: pktline.AppendFlush(band(p, 1, b.Bytes()))}).start(t)
+	url := serveCommits(t, nil, next)
 	id := fencepost.CommitID{ObjectID: packtest.ID(object.Commit, next)}
-	_, err = gitfetch.Commits(t.Context(), gitfetch.Request{URL: url, AllowHTTP: true}, id, 2)
+	_, err := gitfetch.Commits(t.Context(), gitfetch.Request{URL: url, AllowHTTP: true}, id, 2)
 	if !errors.Is(err, gitfetch.ErrProtocol) {
 		t.Errorf("a parent that is left out: %v", err)
 	}

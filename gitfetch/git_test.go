@@ -36,6 +36,15 @@ func request(repo *gitserver.Repo, commit fencepost.CommitID) gitfetch.Request {
 	return gitfetch.Request{URL: repo.URL, Commit: commit, AllowHTTP: true}
 }
 
+// filtering is a repository whose server leaves out what it is asked to, or
+// can't.
+func filtering(t *testing.T, s *gitserver.Server, filter bool) *gitserver.Repo {
+	t.Helper()
+	repo := s.Repo(t, fmt.Sprint("filter-", filter, ".git"))
+	repo.Git(t, "config", "uploadpack.allowFilter", fmt.Sprint(filter))
+	return repo
+}
+
 func workspace(t *testing.T) *gitfetch.Workspace {
 	t.Helper()
 	w, err := gitfetch.OpenWorkspace(t.TempDir())
@@ -328,10 +337,7 @@ func TestASHA256RepositoryIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
 	repo := s.Repo(t, "r.git", "--object-format=sha256")
-	id, err := fencepost.ParseCommitID(strings.Repeat("ab", 20))
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := fencepost.CommitID{ObjectID: absentID()}
 	// With a commit in it, so that its ids are on the server's tongue.
 	tree := repo.Git(t, "mktree", "--missing")
 	head := repo.Git(t, "commit-tree", "-m", "m", tree)

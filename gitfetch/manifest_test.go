@@ -19,7 +19,7 @@ import (
 	"github.com/fencepost/fencepost/gitfetch/internal/pktline"
 )
 
-// sealed gives a manifest the checksum that it should have.
+// sealedManifest gives a manifest the checksum that it should have.
 func sealedManifest(b []byte) []byte {
 	body := b[:len(b)-4]
 	return binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))

@@ -48,8 +48,7 @@ func TestRelations(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
 	for _, filter := range []bool{true, false} {
-		repo := s.Repo(t, fmt.Sprint("filter-", filter, ".git"))
-		repo.Git(t, "config", "uploadpack.allowFilter", fmt.Sprint(filter))
+		repo := filtering(t, s, filter)
 		main := history(t, repo, "main", 1500)
 		side := history(t, repo, "side", 100, main[1400])
 		merge := history(t, repo, "merge", 1, main[1450], side[99])
@@ -95,13 +94,9 @@ func TestRelations(t *testing.T) {
 func TestWhatCanNotBeToldIsUnknown(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
-	repo := s.Repo(t, "r.git")
-	repo.Git(t, "config", "uploadpack.allowFilter", "true")
+	repo := filtering(t, s, true)
 	main := history(t, repo, "main", 300)
-	gone, err := fencepost.ParseCommitID(strings.Repeat("ab", 20))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gone := fencepost.CommitID{ObjectID: absentID()}
 	tip := main[299]
 	if got, err := gitfetch.Relate(t.Context(), request(repo, tip), tip, gone); err != nil || got.Relation != gitfetch.RelationUnknown || got.Doubt != gitfetch.DoubtGone {
 		t.Errorf("other gone: %+v, %v", got, err)
@@ -146,8 +141,7 @@ func TestAShallowServerIsNotTakenForTheWholeHistory(t *testing.T) {
 func TestAFilterThatTheServerBansIsNotAskedForAgain(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
-	repo := s.Repo(t, "r.git")
-	repo.Git(t, "config", "uploadpack.allowFilter", "true")
+	repo := filtering(t, s, true)
 	repo.Git(t, "config", "uploadpackfilter.tree.allow", "false")
 	main := history(t, repo, "main", 10)
 	got, err := gitfetch.Relate(t.Context(), request(repo, main[9]), main[9], main[5])
@@ -185,22 +179,29 @@ func TestAChainIsProvenByHashesAlone(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var b packtest.Builder
-			for _, c := range tt.commits {
-				b.Object(object.Commit, c)
-			}
-			p := pktline.AppendText(nil, "shallow-info")
-			for _, c := range tt.cut {
-				p = pktline.AppendText(p, "shallow "+c.String())
-			}
-			p = pktline.AppendText(pktline.AppendDelim(p), "packfile")
-			url := (&host{advertisement: advertisement(), result: pktline.AppendFlush(band(p, 1, b.Bytes()))}).start(t)
+			url := serveCommits(t, tt.cut, tt.commits...)
 			got, err := gitfetch.Relate(t.Context(), gitfetch.Request{URL: url, AllowHTTP: true}, id(next), fencepost.CommitID{ObjectID: oldID})
 			if !errors.Is(err, tt.err) || got.Relation != tt.want {
 				t.Errorf("%s, %v; want %s, %v", got.Relation, err, tt.want, tt.err)
 			}
 		})
 	}
+}
+
+// serveCommits starts a server whose every answer is these commits, cut off at
+// some. It returns its URL.
+func serveCommits(t *testing.T, cut []fencepost.CommitID, commits ...[]byte) string {
+	t.Helper()
+	var b packtest.Builder
+	for _, c := range commits {
+		b.Object(object.Commit, c)
+	}
+	p := pktline.AppendText(nil, "shallow-info")
+	for _, c := range cut {
+		p = pktline.AppendText(p, "shallow "+c.String())
+	}
+	p = pktline.AppendText(pktline.AppendDelim(p), "packfile")
+	return (&host{advertisement: advertisement(), result: pktline.AppendFlush(band(p, 1, b.Bytes()))}).start(t)
 }
 
 func TestRelateTakesNoAnswerThatIsNone(t *testing.T) {

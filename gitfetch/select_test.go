@@ -32,8 +32,7 @@ func TestOnlyWhatIsSelectedIsWritten(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
 	for _, filter := range []bool{true, false} {
-		repo := s.Repo(t, fmt.Sprint("filter-", filter, ".git"))
-		repo.Git(t, "config", "uploadpack.allowFilter", fmt.Sprint(filter))
+		repo := filtering(t, s, filter)
 		base := append(many(60),
 			gitserver.Entry{Path: "docs/a/deep/page", Content: "page"},
 			gitserver.Entry{Path: "docs/run", Mode: "100755", Content: "run"},
@@ -101,8 +100,7 @@ func TestOnlyWhatIsSelectedIsWritten(t *testing.T) {
 func TestWhatIsLeftOutIsStillJudged(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
-	repo := s.Repo(t, "r.git")
-	repo.Git(t, "config", "uploadpack.allowFilter", "true")
+	repo := filtering(t, s, true)
 	for i, bad := range []gitserver.Entry{{Path: "x/link", Mode: "120000", Content: "y"}, {Path: "x/aux", Content: ""}, {Path: "x/module", Mode: "160000", Content: strings.Repeat("ab", 20)}} {
 		req := request(repo, repo.Commit(t, fmt.Sprint("b", i), append(sample(), bad)))
 		req.Select = under("a")
@@ -119,8 +117,7 @@ func TestSelectionsOnTopOfEarlierOnes(t *testing.T) {
 	t.Parallel()
 	s := gitserver.New(t)
 	for _, filter := range []bool{true, false} {
-		repo := s.Repo(t, fmt.Sprint("filter-", filter, ".git"))
-		repo.Git(t, "config", "uploadpack.allowFilter", fmt.Sprint(filter))
+		repo := filtering(t, s, filter)
 		base := many(60)
 		first := repo.Commit(t, "main", base)
 		second := repo.Commit(t, "main", change(base, set("d01/s1/f1", "", "other\n"), set("d02/s2/f2", "", strings.Repeat(fmt.Sprintln("line", 2*7919), 40)+"more"), rename("d03", "d01/d03")), first)
