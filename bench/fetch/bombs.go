@@ -112,11 +112,14 @@ func defuse(self string, o options) (err error) {
 				dir := filepath.Join(o.work, fmt.Sprintf("bomb-%d-%d-%d", n, i, round))
 				c, err := t.run(at+"/"+filepath.Base(r.dir), r.second, dir)
 				outcome := "written out whole"
-				if err != nil {
+				switch {
+				case err != nil && ours(t):
 					outcome = "refused"
+				case err != nil:
+					outcome = "failed: " + err.Error()
 				}
 				if ours(t) && (err == nil || !strings.Contains(err.Error(), "over the ")) {
-					return fmt.Errorf("%s: %s was not refused by a budget: %w", b.name, t.name, err)
+					return fmt.Errorf("%s: %s was not refused by a budget: %v", b.name, t.name, err)
 				}
 				if round > 0 {
 					fmt.Printf("  %-28s wall %6.2f s  cpu %6.2f s  peak %4.0f MiB  %s\n",
