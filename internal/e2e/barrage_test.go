@@ -39,7 +39,6 @@ const (
 // told is held against the ledger by [audit], which shares nothing with what
 // it judges.
 func TestABarrageOfKills(t *testing.T) {
-	long(t)
 	t.Parallel()
 	s := newBarrage(t, fromEnv(t, "FENCEPOST_BARRAGE_DELIVERIES", 20))
 	began := time.Now()

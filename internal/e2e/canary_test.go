@@ -25,7 +25,6 @@ import (
 // debug level, through successes and failures; then every output is searched
 // for them.
 func TestNoSecretReachesAnyOutput(t *testing.T) {
-	long(t)
 	t.Parallel()
 	w := newWorld(t, world.Config{
 		Args: []string{"--debug"}, YAML: "work: {attempts: 2, backoff: 100ms}\n", PrivateChecks: true,

@@ -86,7 +86,6 @@ func allEnd(t *testing.T, w *world.World, acknowledged []fencepost.DeliveryID) {
 // A disk that is full: what is new is refused with 503 before anything is
 // promised, and taken again when there is room, by the same process.
 func TestAFullDiskRefusesAndRecoversWithoutARestart(t *testing.T) {
-	long(t)
 	t.Parallel()
 	v := powercut.Make(t, t.TempDir(), powercut.Ext4, "")
 	w := onVolume(t, v)
@@ -126,7 +125,6 @@ func TestAFullDiskRefusesAndRecoversWithoutARestart(t *testing.T) {
 // A disk that fails: nothing is acknowledged that is not there when it works
 // again, and the controller stops.
 func TestADiskThatFailsStopsTheController(t *testing.T) {
-	long(t)
 	t.Parallel()
 	shelf := powercut.NewShelf(t, t.TempDir(), 250<<20)
 	v := powercut.Make(t, shelf.Path(), powercut.XFS, "")
@@ -168,7 +166,6 @@ func TestADiskThatFailsStopsTheController(t *testing.T) {
 // A flood of wrong signatures: each is refused, and right deliveries are
 // acknowledged all the while.
 func TestAFloodOfWrongSignaturesStopsNobody(t *testing.T) {
-	long(t)
 	t.Parallel()
 	seconds, right := fromEnv(t, "FENCEPOST_FLOOD_SECONDS", 3), 20
 	w := newWorld(t, world.Config{Manual: true, RateLimit: 100_000, YAML: "provider: {write_interval: 0s}\n"})
@@ -225,7 +222,6 @@ func TestAFloodOfWrongSignaturesStopsNobody(t *testing.T) {
 // that it never finishes. They are closed in turn, and right deliveries are
 // acknowledged.
 func TestSlowClientsKeepNobodyOut(t *testing.T) {
-	long(t)
 	t.Parallel()
 	clients := fromEnv(t, "FENCEPOST_SLOW_CLIENTS", 1500)
 	w := newWorld(t, world.Config{Manual: true, YAML: "provider: {write_interval: 0s}\ningress: {header_timeout: 1s, body_timeout: 1s, stall_timeout: 1s}\n"})

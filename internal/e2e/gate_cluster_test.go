@@ -174,7 +174,6 @@ var mortal pgtest.Server
 // middle of the work, and restarted later on. What was acknowledged is
 // published once; what could not be acknowledged was not.
 func TestGatesOutliveTheirDatabase(t *testing.T) {
-	long(t)
 	t.Parallel()
 	m := newMachines(t, 3, world.Config{RateLimit: 10_000, YAML: brisk}, mortal.Database(t), directly)
 	m.startAll(t)
@@ -247,7 +246,6 @@ func (m machines) awaitKind(t *testing.T, i int, id fencepost.DeliveryID, kind r
 // middle of an evaluation publishes nothing; another one takes the delivery
 // over, and the one that comes back late neither publishes nor disturbs.
 func TestAGateThatIsCutOffPublishesNothing(t *testing.T) {
-	long(t)
 	t.Parallel()
 	cutOffGate(t, func(database string) (line, string) { return newCable(t, database) })
 }
@@ -303,7 +301,6 @@ func cutOffGate(t *testing.T, lay func(database string) (line, string)) {
 // Invariant 5: a process that is stopped for longer than its lease and then
 // goes on stages and completes nothing of what it had.
 func TestAGateThatIsPausedStagesNothing(t *testing.T) {
-	long(t)
 	t.Parallel()
 	m := newMachines(t, 2, world.Config{YAML: brisk}, postgres.Database(t), directly)
 	if _, err := m.all[0].Start(context.Background()); err != nil {

@@ -39,7 +39,6 @@ func killAt(w *world.World, n int, after bool) <-chan error {
 // Whatever request the controller is killed at, one correct Check Run comes
 // of it (invariants 3 to 9).
 func TestKillAtEveryRequestOfAnEvaluation(t *testing.T) {
-	long(t)
 	t.Parallel()
 	w := newWorld(t, world.Config{})
 	const points = 44

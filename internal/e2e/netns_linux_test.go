@@ -21,7 +21,6 @@ func TestAGateBehindACutNetworkPublishesNothing(t *testing.T) {
 	if os.Getenv("FENCEPOST_NETNS") == "" {
 		t.Skip("FENCEPOST_NETNS is not set")
 	}
-	long(t)
 	cutOffGate(t, func(database string) (line, string) { return newWire(t, database) })
 }
 

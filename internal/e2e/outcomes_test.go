@@ -15,7 +15,6 @@ import (
 // Whatever the program does, the gate gets one Check Run, and only a true
 // pass lets the request merge (DESIGN §7, §8).
 func TestEveryBehaviourEndsInOneCheckRun(t *testing.T) {
-	long(t)
 	t.Parallel()
 	w := newWorld(t, world.Config{Wall: 5 * time.Second, YAML: "work: {attempts: 2, backoff: 100ms}\n"})
 	for _, tc := range []struct {

@@ -35,7 +35,6 @@ func fromEnv(t *testing.T, name string, otherwise int) int {
 // controller is killed again and again. Each one that was answered accepted or
 // replayed ends in its one result; none is published twice.
 func TestNothingAcknowledgedIsLostAndNothingIsPublishedTwice(t *testing.T) {
-	long(t)
 	t.Parallel()
 	deliveries, kills := fromEnv(t, "FENCEPOST_SOAK_DELIVERIES", 40), fromEnv(t, "FENCEPOST_SOAK_KILLS", 3)
 	// An evaluation costs about a dozen requests: at GitHub's 5,000 an hour, the

@@ -31,7 +31,6 @@ import (
 // at every edge, at debug level, through successes and failures; then every
 // output is searched for them, each row of each table first.
 func TestNoSecretOrContentOfASourceReachesAnyOutput(t *testing.T) {
-	long(t)
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()

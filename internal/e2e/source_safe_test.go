@@ -58,7 +58,6 @@ func handOver(t *testing.T, f *world.Field) {
 // Invariant 14: through every failure that can be brought about, readers see
 // the last good content, whole, and then the next.
 func TestLastGoodContentStaysThroughEveryFailure(t *testing.T) {
-	long(t)
 	t.Parallel()
 	f := fallowField(t, handbook(world.FieldConfig{
 		Attr:    unprivileged(),

@@ -265,7 +265,6 @@ func soakSeed(t *testing.T) uint64 {
 // Every source converges to the exact head, whatever is lost and
 // whoever dies (DESIGN §9, invariants 3, 5, 14).
 func TestEverySourceConvergesThroughKillsAndLostWebhooks(t *testing.T) {
-	long(t)
 	t.Parallel()
 	seed := soakSeed(t)
 	sources, seconds := fromEnv(t, "FENCEPOST_SOAK_SOURCES", 12), fromEnv(t, "FENCEPOST_SOAK_SECONDS", 10)

@@ -75,7 +75,6 @@ func try(t *testing.T, args ...string) (steps []trial.Step, summary trial.Summar
 // TestTryTellsOfGiteaAndForgejo runs their story, which holds each of its steps
 // against what the simulated instance shows and what its rule makes of that.
 func TestTryTellsOfGiteaAndForgejo(t *testing.T) {
-	long(t)
 	for _, forge := range []trial.Forge{trial.ForgeGitea, trial.ForgeForgejo} {
 		t.Run(string(forge), func(t *testing.T) {
 			steps, got, temp := try(t, "--forge", string(forge))
@@ -99,7 +98,6 @@ func TestTryTellsOfGiteaAndForgejo(t *testing.T) {
 // TestTryTellsOfGitLab runs its story, in which the real job waits for the real
 // controller.
 func TestTryTellsOfGitLab(t *testing.T) {
-	long(t)
 	t.Parallel()
 	steps, got, temp := try(t, "--forge", string(trial.ForgeGitLab))
 	for _, step := range steps {
@@ -148,7 +146,6 @@ func wantWholeTrial(t *testing.T, steps []trial.Step, s trial.Summary) {
 }
 
 func TestTryLeavesNothingBehind(t *testing.T) {
-	long(t)
 	t.Parallel()
 	steps, summary, temp := try(t)
 	wantWholeTrial(t, steps, summary)
@@ -161,7 +158,6 @@ func TestTryLeavesNothingBehind(t *testing.T) {
 // With --repo another's repository is gated, and only read; with --keep all
 // stays, and the other commands can look at it.
 func TestTryOnARepositoryKept(t *testing.T) {
-	long(t)
 	t.Parallel()
 	repo := t.TempDir()
 	if err := os.WriteFile(filepath.Join(repo, "README.md"), []byte("# Ours\n\nSee [below](#ours).\n"), 0o400); err != nil {
