@@ -135,7 +135,7 @@ func (a *App) openTrust(context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.work = newToil(mostAnchors(a.Config))
+	a.work = newToil(mostAnchors(a.Config, false))
 	a.decoy = decoy{a.work}
 	for name, ring := range rings {
 		a.trust[name] = &trust{work: a.work, keys: ring}

@@ -89,24 +89,13 @@ func jobAnchor(a config.Anchor, env config.Lookup) (jobkeys.Anchor, error) {
 	return anchor, nil
 }
 
-// mostJobAnchors is the size of the largest trust set of public keys.
-func mostJobAnchors(c *config.Config) int {
-	most := 1
-	for _, set := range c.Trust {
-		if set.Public() {
-			most = max(most, len(set.Anchors))
-		}
-	}
-	return most
-}
-
 // openJobTrust makes the trust sets of public keys.
 func (a *App) openJobTrust(context.Context) error {
 	all, err := jobAnchors(a.Config, a.LookupEnv)
 	if err != nil {
 		return err
 	}
-	a.jobWork = newToil(mostJobAnchors(a.Config))
+	a.jobWork = newToil(mostAnchors(a.Config, true))
 	a.jobTrust = map[fencepost.TrustSetName]*jobkeys.Set{}
 	for name, anchors := range all {
 		set := jobkeys.NewSet(name)

@@ -32,7 +32,7 @@ func (a *App) Reload(_ context.Context, next *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := a.exchangeJobKeys(public, mostJobAnchors(next)); err != nil {
+	if err := a.exchangeJobKeys(public, mostAnchors(next, true)); err != nil {
 		for _, ring := range rings {
 			ring.Zero()
 		}
@@ -40,7 +40,7 @@ func (a *App) Reload(_ context.Context, next *config.Config) error {
 	}
 	// A set costs no less than its size: while it grows or shrinks, all the
 	// others already, or still, cost as much.
-	work := mostAnchors(next)
+	work := mostAnchors(next, false)
 	a.work.set(max(a.work.get(), work))
 	for name, ring := range rings {
 		a.trust[name].exchange(ring)

@@ -115,11 +115,12 @@ func keyrings(c *config.Config, env config.Lookup) (_ map[fencepost.TrustSetName
 	return rings, errors.Join(faults...)
 }
 
-// mostAnchors is the size of the largest trust set of secrets.
-func mostAnchors(c *config.Config) int {
+// mostAnchors is the size of the largest trust set of public keys, or else of
+// secrets; 1 without one.
+func mostAnchors(c *config.Config, public bool) int {
 	most := 1
 	for _, set := range c.Trust {
-		if !set.Public() {
+		if set.Public() == public {
 			most = max(most, len(set.Anchors))
 		}
 	}
