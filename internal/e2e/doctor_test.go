@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/internal/forgesim"
-	gitea "github.com/fencepost/fencepost/internal/forgesim/gitea"
+	"github.com/fencepost/fencepost/internal/forgesim/gitea"
 	"github.com/fencepost/fencepost/internal/trial/world"
 )
 

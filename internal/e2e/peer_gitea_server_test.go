@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
@@ -255,11 +256,15 @@ func (r *giteaRepository) commit(files map[string][]byte) string {
 	return r.git("rev-parse", "HEAD")
 }
 
+// remote is the repository's URL for somebody.
+func (r *giteaRepository) remote(by string) string {
+	return strings.Replace(r.url, "http://", "http://"+url.UserPassword(by, r.passwords[by]).String()+"@", 1) + "/" + r.name + ".git"
+}
+
 // push pushes the clone's branch as somebody.
 func (r *giteaRepository) push(by, branch string, force bool) {
 	r.t.Helper()
-	to := strings.Replace(r.url, "http://", "http://"+by+":"+strings.ReplaceAll(r.passwords[by], " ", "%20")+"@", 1) + "/" + r.name + ".git"
-	args := []string{"push", "-q", to, "HEAD:refs/heads/" + branch}
+	args := []string{"push", "-q", r.remote(by), "HEAD:refs/heads/" + branch}
 	if force {
 		args = append(args, "--force")
 	}
@@ -269,8 +274,7 @@ func (r *giteaRepository) push(by, branch string, force bool) {
 // branch puts the clone on a new branch of the present main.
 func (r *giteaRepository) branch(name string) {
 	r.t.Helper()
-	to := strings.Replace(r.url, "http://", "http://acme:"+strings.ReplaceAll(r.passwords["acme"], " ", "%20")+"@", 1) + "/" + r.name + ".git"
-	r.git("fetch", "-q", to, "main")
+	r.git("fetch", "-q", r.remote("acme"), "main")
 	r.git("checkout", "-q", "-B", name, "FETCH_HEAD")
 }
 
