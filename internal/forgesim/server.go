@@ -38,20 +38,50 @@ func (f *Forge) Start(ctx context.Context, options ...StartOption) (*Server, err
 	for _, option := range options {
 		option(&o)
 	}
+	p := Process{Name: "forge", Handler: f, APIPrefix: APIPrefix, Base: f.setBase, Ended: f.client.CloseIdleConnections}
+	if !o.manual {
+		p.Deliver = f.deliverLoop
+	}
+	return p.Start(ctx)
+}
+
+func (f *Forge) setBase(root string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.base = root
+}
+
+// A Process is what runs while a forge, of this or another make, is on a
+// loopback port.
+type Process struct {
+	// Name stands in errors.
+	Name string
+	// Handler answers.
+	Handler http.Handler
+	// APIPrefix is where the API is below the root.
+	APIPrefix string
+	// Base is told the root before anything is asked.
+	Base func(root string)
+	// Deliver sends webhooks until ctx ends; nil sends none.
+	Deliver func(ctx context.Context)
+	// Ended is called when nothing runs any more.
+	Ended func()
+}
+
+// Start puts it on a port. It runs until ctx ends or [Server.Close].
+func (p Process) Start(ctx context.Context) (*Server, error) {
 	var listening net.ListenConfig
 	listener, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("start forge: %w", err)
+		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	root := "http://" + listener.Addr().String()
-	f.mu.Lock()
-	f.base = root
-	f.mu.Unlock()
+	p.Base(root)
 	running, cancel := context.WithCancel(ctx)
-	s := &Server{URL: root, API: root + APIPrefix, Git: root, cancel: cancel, done: make(chan struct{})}
+	s := &Server{URL: root, API: root + p.APIPrefix, Git: root, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		s.err = f.run(running, listener, !o.manual)
+		s.err = p.run(running, listener)
 	}()
 	return s, nil
 }
@@ -65,42 +95,40 @@ func (s *Server) Close() error {
 }
 
 // run serves and delivers until ctx ends.
-func (f *Forge) run(ctx context.Context, listener net.Listener, deliver bool) error {
+func (p Process) run(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var handlers, owned sync.WaitGroup
 	server := &http.Server{
-		Handler:           f,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			handlers.Add(1)
+			defer handlers.Done()
+			p.Handler.ServeHTTP(w, r)
+		}),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: 10 * time.Second,
 		// Faults end connections by panics; they are in the journal.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	var handlers sync.WaitGroup
-	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handlers.Add(1)
-		defer handlers.Done()
-		f.ServeHTTP(w, r)
-	})
-	var owned sync.WaitGroup
 	var closing error
 	owned.Go(func() {
 		<-ctx.Done()
 		closing = server.Close()
 	})
-	if deliver {
-		owned.Go(func() { f.deliverLoop(ctx) })
+	if p.Deliver != nil {
+		owned.Go(func() { p.Deliver(ctx) })
 	}
 	serving := server.Serve(listener)
 	// A listener that fails by itself ends the rest too.
 	cancel()
 	owned.Wait()
 	handlers.Wait()
-	f.client.CloseIdleConnections()
+	p.Ended()
 	if errors.Is(serving, http.ErrServerClosed) {
 		serving = nil
 	}
 	if err := errors.Join(serving, closing); err != nil {
-		return fmt.Errorf("forge: %w", err)
+		return fmt.Errorf("%s: %w", p.Name, err)
 	}
 	return nil
 }

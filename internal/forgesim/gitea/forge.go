@@ -117,11 +117,7 @@ func (f *Forge) SetDown(down bool) {
 }
 
 // An Answer is what a request gets in place of the usual.
-type Answer struct {
-	Status int
-	Header http.Header
-	Body   string
-}
+type Answer = forgesim.Answer
 
 // Interfere lets decide answer every request that it does not return nil for;
 // a status of zero closes the connection. Nil ends it.

@@ -5,13 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost/internal/forgesim"
@@ -70,7 +66,7 @@ func (f *Forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if interfere != nil {
 		if a := interfere(r); a != nil {
-			a.write(w)
+			a.Write(w)
 			return
 		}
 	}
@@ -88,32 +84,7 @@ func (f *Forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Quietly does what a request asks for and answers nobody; it is for what
 // [Forge.Interfere] decides about writes whose answer is to be lost.
 func (f *Forge) Quietly(r *http.Request) {
-	f.api.ServeHTTP(silence{}, r)
-}
-
-// silence is an answer that goes nowhere.
-type silence struct{}
-
-// Header implements [http.ResponseWriter].
-func (silence) Header() http.Header { return http.Header{} }
-
-// Write implements [http.ResponseWriter].
-func (silence) Write(p []byte) (int, error) { return len(p), nil }
-
-// WriteHeader implements [http.ResponseWriter].
-func (silence) WriteHeader(int) {}
-
-func (a *Answer) write(w http.ResponseWriter) {
-	if a.Status == 0 {
-		panic(http.ErrAbortHandler)
-	}
-	for name, values := range a.Header {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(a.Status)
-	if _, err := io.WriteString(w, a.Body); err != nil {
-		panic(http.ErrAbortHandler)
-	}
+	f.api.ServeHTTP(forgesim.Silence{}, r)
 }
 
 // reply answers with a JSON value.
@@ -313,78 +284,19 @@ func (f *Forge) serveGit(w http.ResponseWriter, r *http.Request, t *token, inval
 }
 
 // A Server is a [Forge] on a loopback port.
-type Server struct {
-	// URL is the instance's root, API the root of its API, Git that of
-	// repositories: Git + "/owner/name.git". None ends in a slash.
-	URL, API, Git string
-
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // set before done is closed
-}
+type Server = forgesim.Server
 
 // Start puts the instance on a loopback port and sends webhooks as they are
 // made. It runs until ctx ends or [Server.Close].
 func (f *Forge) Start(ctx context.Context) (*Server, error) {
-	var listening net.ListenConfig
-	listener, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("start gitea: %w", err)
-	}
-	root := "http://" + listener.Addr().String()
-	f.mu.Lock()
-	f.base = root
-	f.mu.Unlock()
-	running, cancel := context.WithCancel(ctx)
-	s := &Server{URL: root, API: root + APIPrefix, Git: root, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(s.done)
-		s.err = f.run(running, listener)
-	}()
-	return s, nil
-}
-
-// Close stops the server, cuts the requests under way, and waits for all of
-// it. It may be called more than once.
-func (s *Server) Close() error {
-	s.cancel()
-	<-s.done
-	return s.err
-}
-
-// run serves and delivers until ctx ends.
-func (f *Forge) run(ctx context.Context, listener net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var handlers, owned sync.WaitGroup
-	server := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			handlers.Add(1)
-			defer handlers.Done()
-			f.ServeHTTP(w, r)
-		}),
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog:          log.New(io.Discard, "", 0),
-	}
-	var closing error
-	owned.Go(func() {
-		<-ctx.Done()
-		closing = server.Close()
-	})
-	owned.Go(func() { f.deliverLoop(ctx) })
-	serving := server.Serve(listener)
-	cancel()
-	owned.Wait()
-	handlers.Wait()
-	f.client.CloseIdleConnections()
-	if errors.Is(serving, http.ErrServerClosed) {
-		serving = nil
-	}
-	if err := errors.Join(serving, closing); err != nil {
-		return fmt.Errorf("gitea: %w", err)
-	}
-	return nil
+	return forgesim.Process{
+		Name: "gitea", Handler: f, APIPrefix: APIPrefix, Deliver: f.deliverLoop, Ended: f.client.CloseIdleConnections,
+		Base: func(root string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.base = root
+		},
+	}.Start(ctx)
 }
 
 func (f *Forge) deliverLoop(ctx context.Context) {

@@ -2,20 +2,17 @@ package gitlab
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fencepost/fencepost/internal/forgesim"
 )
 
 // An Answer is what a request gets in place of the usual.
-type Answer struct {
-	Status int
-	Header http.Header
-	Body   string
-}
+type Answer = forgesim.Answer
 
 // Interfere lets decide answer every request that it does not return nil for;
 // a status of zero closes the connection. Nil ends it.
@@ -50,32 +47,7 @@ func (f *Forge) SetLag(reads int) {
 
 // Quietly does what a request asks for and answers nobody; it is for what
 // [Forge.Interfere] decides about writes whose answer is to be lost.
-func (f *Forge) Quietly(r *http.Request) { f.api.ServeHTTP(silence{}, r) }
-
-// silence is an answer that goes nowhere.
-type silence struct{}
-
-// Header implements [http.ResponseWriter].
-func (silence) Header() http.Header { return http.Header{} }
-
-// Write implements [http.ResponseWriter].
-func (silence) Write(p []byte) (int, error) { return len(p), nil }
-
-// WriteHeader implements [http.ResponseWriter].
-func (silence) WriteHeader(int) {}
-
-func (a *Answer) write(w http.ResponseWriter) {
-	if a.Status == 0 {
-		panic(http.ErrAbortHandler)
-	}
-	for name, values := range a.Header {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(a.Status)
-	if _, err := io.WriteString(w, a.Body); err != nil {
-		panic(http.ErrAbortHandler)
-	}
-}
+func (f *Forge) Quietly(r *http.Request) { f.api.ServeHTTP(forgesim.Silence{}, r) }
 
 // reply answers with a JSON value.
 func reply(w http.ResponseWriter, status int, value any) {
@@ -118,7 +90,7 @@ func (f *Forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if interfere != nil {
 		if a := interfere(r); a != nil {
-			a.write(w)
+			a.Write(w)
 			return
 		}
 	}
