@@ -121,8 +121,8 @@ func (r *Runner) Runs() []JobRun {
 	return out
 }
 
-// Run returns the newest run of a merge request's job that was started before or
-// after others: the nth, from 0.
+// Run returns the nth run of a merge request's job, from 0 for the first that
+// was started.
 func (r *Runner) Run(request int64, n int) (JobRun, bool) {
 	all := slices.DeleteFunc(r.Runs(), func(run JobRun) bool { return run.Job.Request().IID() != request })
 	if n >= len(all) {
