@@ -1,10 +1,12 @@
 package gitea_test
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/forgesim"
@@ -214,7 +216,7 @@ func TestWhatCantBeLearntIsAnError(t *testing.T) {
 		{"/branch_protections/main", forge.Answer{Status: http.StatusOK, Body: `{"rule_name":"other"}`}, fencepost.ReasonProvider},
 		{"/statuses", forge.Answer{Status: http.StatusOK, Body: `{}`}, fencepost.ReasonProvider},
 		{"/reviews", forge.Answer{}, fencepost.ReasonProvider},
-		{"/repositories/", forge.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}}, fencepost.ReasonRateLimited},
+		{"/repositories/", forge.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"40"}}}, fencepost.ReasonRateLimited},
 		{"git-upload-pack", forge.Answer{Status: http.StatusInternalServerError}, fencepost.ReasonAcquisition},
 	} {
 		b.lane = b.newLane()
@@ -227,6 +229,10 @@ func TestWhatCantBeLearntIsAnError(t *testing.T) {
 		_, err := b.lane.Refresh(t.Context(), s)
 		if err == nil || fencepost.ReasonOf(err) != tc.want {
 			t.Errorf("%s answered %d: %v with reason %q, want %q", tc.part, tc.answer.Status, err, fencepost.ReasonOf(err), tc.want)
+		}
+		limited := tc.want == fencepost.ReasonRateLimited
+		if wait, ok := errors.AsType[*gate.WaitError](err); ok != limited || limited && !wait.Until.Equal(b.now.Add(40*time.Second)) {
+			t.Errorf("%s answered %d: %v, want to be told to ask again in 40 s: %v", tc.part, tc.answer.Status, err, limited)
 		}
 	}
 }

@@ -285,9 +285,17 @@ func TestWhatCanNotBeLearntIsAnError(t *testing.T) {
 
 	b.lane = b.newLane()
 	b.forge.Interfere(func(*http.Request) *forge.Answer { return b.forge.TooMany(time.Minute) })
-	wantReason(t, refresh(), fencepost.ReasonRateLimited)
+	limited := func() {
+		t.Helper()
+		err := refresh()
+		wantReason(t, err, fencepost.ReasonRateLimited)
+		if wait, ok := errors.AsType[*gate.WaitError](err); !ok || !wait.Until.Equal(b.time().Add(time.Minute)) {
+			t.Errorf("%v, want to be told to ask again in a minute", err)
+		}
+	}
+	limited()
 	b.forge.Interfere(nil)
-	wantReason(t, refresh(), fencepost.ReasonRateLimited)
+	limited()
 	b.now.Add(61)
 	must(t, refresh())
 
