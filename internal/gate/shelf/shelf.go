@@ -102,7 +102,7 @@ func (s *Shelf) put(d fencepost.DeliveryID, document []byte) error {
 		}
 		return s.settle(held)
 	}
-	return s.write(d, held, Entry{Document: document})
+	return s.write("results.put", d, held, Entry{Document: document})
 }
 
 // End tells durably that a delivery ended without a result, and why. It changes
@@ -127,7 +127,7 @@ func (s *Shelf) end(d fencepost.DeliveryID, why fencepost.Reason) error {
 	case held.valid:
 		return s.settle(held)
 	}
-	return s.write(d, held, Entry{Reason: why})
+	return s.write("results.end", d, held, Entry{Reason: why})
 }
 
 // Get returns what is told of a delivery, if anything is. Its error has
@@ -203,7 +203,7 @@ func (s *Shelf) settle(h held) error { return s.fsys.SyncDir(h.dir) }
 
 // write writes an entry, in place of what is held of the delivery. The caller
 // holds the lock.
-func (s *Shelf) write(d fencepost.DeliveryID, old held, e Entry) error {
+func (s *Shelf) write(op string, d fencepost.DeliveryID, old held, e Entry) error {
 	u, err := s.counted()
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (s *Shelf) write(d fencepost.DeliveryID, old held, e Entry) error {
 	if dir == "" {
 		dir, more = s.now().UTC().Format(dayLayout), usage{count: 1, bytes: e.Size()}
 	}
-	if u, err = s.makeRoom(u, more, dir); err != nil {
+	if u, err = s.makeRoom(op, u, more, dir); err != nil {
 		return err
 	}
 	if err := durable.MkdirAll(s.fsys, dir); err != nil {
@@ -292,7 +292,7 @@ func (s *Shelf) recount() error {
 
 // makeRoom evicts the oldest days until there is room for more, but neither
 // the one that is written to nor those that may still be waited for.
-func (s *Shelf) makeRoom(u, more usage, writing string) (usage, error) {
+func (s *Shelf) makeRoom(op string, u, more usage, writing string) (usage, error) {
 	fits := func() bool {
 		return u.count+more.count <= s.limits.Count && u.bytes+more.bytes <= s.limits.TotalBytes
 	}
@@ -324,7 +324,7 @@ func (s *Shelf) makeRoom(u, more usage, writing string) (usage, error) {
 	}
 	if !fits() {
 		// What was evicted is gone all the same.
-		return u, errors.Join(Full("results.put"), s.setUsage(u))
+		return u, errors.Join(Full(op), s.setUsage(u))
 	}
 	return u, nil
 }
