@@ -338,3 +338,17 @@ func wantFaults(t *testing.T, err error, want []string) {
 		}
 	}
 }
+
+func TestEachPartOfAProjectsPathIsBounded(t *testing.T) {
+	t.Parallel()
+	part, long := strings.Repeat("a", 100), strings.Repeat("a", 101)
+	for text, want := range map[string]bool{
+		part + "/" + part: true, part + "/" + part + "/" + part: true,
+		long + "/docs": false, "acme/" + long: false, "acme/" + long + "/docs": false,
+	} {
+		var p projectPath
+		if err := p.UnmarshalText([]byte(text)); (err == nil) != want {
+			t.Errorf("%s: %v, want legal = %v", text, err, want)
+		}
+	}
+}

@@ -131,9 +131,13 @@ func (p *projectPath) UnmarshalText(text []byte) error {
 // nested reports whether there is more than an owner and a name.
 func (p projectPath) nested() bool { return strings.Count(string(p), "/") > 1 }
 
-// legalSegments reports whether what follows the first slash can be names.
+// legalSegments reports whether no part is too long, and what follows the first
+// slash can be names.
 func legalSegments(path string) bool {
-	_, rest, _ := strings.Cut(path, "/")
+	owner, rest, _ := strings.Cut(path, "/")
+	if len(owner) > 100 {
+		return false
+	}
 	for segment := range strings.SplitSeq(rest, "/") {
 		if segment == "." || segment == ".." || len(segment) > 100 || strings.HasSuffix(segment, ".git") {
 			return false
