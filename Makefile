@@ -10,6 +10,7 @@ DIFFERENTIAL ?= 300
 FORGE ?= github
 BIN := bin/fencepost
 LDFLAGS := -s -w
+BUILDFLAGS ?= -trimpath
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
@@ -20,8 +21,8 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/fencepost and the example check
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/fencepost
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/doclinks ./examples/checks/doclinks
+	$(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/fencepost
+	$(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o bin/doclinks ./examples/checks/doclinks
 
 .PHONY: deps
 deps: ## find or install what try and the tests need (git, PostgreSQL, npm packages)
