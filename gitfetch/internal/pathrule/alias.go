@@ -139,6 +139,10 @@ func isDevice(name string) bool {
 		if port, ok = strings.CutPrefix(name, "LPT"); !ok {
 			return false
 		}
+		// git is_valid_win32_path: this one too, and not COM0.
+		if port == "0" {
+			return true
+		}
 	}
 	switch port {
 	case "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³":

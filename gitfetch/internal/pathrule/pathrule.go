@@ -114,7 +114,7 @@ func Table() []Rule {
 			Examples: []string{"a.", "a ", "a. ."}, refuses: func(n string) bool { return n != strings.TrimRight(n, " .") }},
 		{ID: "device", Scope: OnlyPortable, Kinds: "any", kinds: anyKind,
 			What: "a Windows device name, also with an extension", Why: "opening it opens the device",
-			Examples: []string{"CON", "nul", "aux.c", "prn .txt", "com1", "LPT9.log", "COM¹", "conin$", "CONOUT$.x"}, refuses: isDevice},
+			Examples: []string{"CON", "nul", "aux.c", "prn .txt", "com1", "LPT9.log", "lpt0", "COM¹", "conin$", "CONOUT$.x"}, refuses: isDevice},
 	}
 }
 
