@@ -17,9 +17,10 @@ import (
 // A crooked file system refuses, or locks without excluding.
 type crooked struct {
 	durable.FS
-	deny  string // opening any name that holds it is refused
-	locks string // "absent" or "idle"
-	kind  durable.Durability
+	deny     string // opening any name that holds it is refused
+	denyList string // and listing one
+	locks    string // "absent" or "idle"
+	kind     durable.Durability
 }
 
 func (c crooked) OpenFile(name string, flag int, perm fs.FileMode) (durable.File, error) {
@@ -31,6 +32,13 @@ func (c crooked) OpenFile(name string, flag int, perm fs.FileMode) (durable.File
 		return f, err
 	}
 	return crookedFile{f, c.locks}, nil
+}
+
+func (c crooked) ReadDir(name string) ([]durable.Info, error) {
+	if c.denyList != "" && strings.Contains(name, c.denyList) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return c.FS.ReadDir(name)
 }
 
 func (c crooked) Volume() (durable.Volume, error) {
@@ -140,6 +148,38 @@ func TestABadRootIsNamedAndLeftAsItIs(t *testing.T) {
 			wrap: crooked{deny: durable.HealthName},
 			is:   ErrPermission, says: []string{"health", "0700"},
 		},
+		"a head may not be written": {
+			wrap: crooked{deny: shardDir(0) + "/" + headName},
+			is:   ErrPermission, says: []string{"shard-00/head", "0700"},
+		},
+		"an append lock may not be taken": {
+			wrap: crooked{deny: appendLockName(0)},
+			is:   ErrPermission, says: []string{"locks/a00", "0700"},
+		},
+		"a sync lock may not be taken": {
+			wrap: crooked{deny: syncLockName(0)},
+			is:   ErrPermission, says: []string{"locks/s00", "0700"},
+		},
+		"a segment may not be written": {
+			wrap: crooked{deny: segSuffix},
+			is:   ErrPermission, says: []string{"shard-00/00000000000", ".seg", "0700"},
+		},
+		"a snapshot may not be read": {
+			wrap: crooked{deny: snapSuffix},
+			is:   ErrPermission, says: []string{"shard-00/0000", ".snap", "0700"},
+		},
+		"the spare segment may not be written": {
+			wrap: crooked{deny: spareName},
+			is:   ErrPermission, says: []string{"shard-00/next.tmp", "0700"},
+		},
+		"a shard may not be listed": {
+			wrap: crooked{denyList: shardDir(0)},
+			is:   ErrPermission, says: []string{"shard-00", "0700"},
+		},
+		"a slot may not be taken": {
+			wrap: crooked{deny: slotDir},
+			is:   ErrPermission, says: []string{"slots", "0700"},
+		},
 		"no locks": {
 			wrap: crooked{locks: "absent"},
 			is:   ErrLocks, says: []string{"FORMAT", "local ext4"},
@@ -201,8 +241,12 @@ func TestABadRootIsNamedAndLeftAsItIs(t *testing.T) {
 					t.Errorf("open says %q, which does not name %q", err, want)
 				}
 			}
-			if _, err := verifyIn(t.Context(), durable.Sub(tt.wrap, testName)); err != nil && !errors.Is(err, tt.is) {
-				t.Errorf("verify: %v", err)
+			report, err := verifyIn(t.Context(), durable.Sub(tt.wrap, testName))
+			if err == nil {
+				err = report.Err()
+			}
+			if err != nil && !errors.Is(err, tt.is) {
+				t.Errorf("verify: %v, want one that matches %v", err, tt.is)
 			}
 			after := contents(t, disk.Process(), testName)
 			for name, b := range before {

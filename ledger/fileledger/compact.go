@@ -149,7 +149,11 @@ func (s *shard) tick(ctx context.Context, now stamp) error {
 	if s.state.ticked && now.now.Boot == last.now.Boot && now.running-last.running < tickEvery {
 		return nil
 	}
-	return s.append(ctx, record{stamp: now}, ledger.Row{})
+	return s.appendTick(ctx)
+}
+
+func (s *shard) appendTick(ctx context.Context) error {
+	return s.append(ctx, record{stamp: s.state.stamp.at(s.led.cfg.Instant())}, ledger.Row{})
 }
 
 func later(a, b time.Time) time.Time {

@@ -97,7 +97,7 @@ func (h *Held) shard(ctx context.Context, n int) (*shard, error) {
 		return nil, errors.Join(err, s.closeStill())
 	}
 	if err := s.read(); err != nil {
-		return nil, errors.Join(permission(shardDir(n), s.log.corrupt(err)), s.closeStill())
+		return nil, errors.Join(s.log.corrupt(err), s.closeStill())
 	}
 	return s, nil
 }

@@ -223,22 +223,22 @@ func (l *Ledger) open() (err error) {
 	if l.super, err = inspect(l.root); err != nil {
 		return err
 	}
-	if l.slots, err = takeSlot(l.root); err != nil {
-		return permission(slotDir, err)
-	}
 	for n := range l.super.shards {
-		s, err := l.openShard(n)
-		if err != nil {
+		s := l.newShard(n)
+		l.shards = append(l.shards, s)
+		if err := s.openFiles(); err != nil {
 			return err
 		}
-		l.shards = append(l.shards, s)
+	}
+	// Last: it writes.
+	if l.slots, err = takeSlot(l.root); err != nil {
+		return permission(slotDir, err)
 	}
 	return nil
 }
 
-// openShard opens the files of a shard that every process has open. The log
-// is read by its loop.
-func (l *Ledger) openShard(n int) (*shard, error) {
+// newShard is a shard of which nothing is open yet.
+func (l *Ledger) newShard(n int) *shard {
 	id := l.logID(n)
 	s := &shard{
 		led: l, number: n, queue: make(chan *op, queueLength), stale: true,
@@ -255,11 +255,22 @@ func (l *Ledger) openShard(n int) (*shard, error) {
 	s.log.head.seed = logSeed(id)
 	s.log.appendLock = newLock(l.root, appendLockName(n))
 	s.log.syncLock = newLock(l.root, syncLockName(n))
-	var err error
-	if s.log.head.file, err = l.root.OpenFile(shardDir(n)+"/"+headName, os.O_RDWR, 0); err != nil {
-		return nil, err
+	return s
+}
+
+// openFiles opens the files of a shard that every process has open, and finds
+// those that this process has no permission to. The log is read by its loop.
+func (s *shard) openFiles() (err error) {
+	name := shardDir(s.number) + "/" + headName
+	if s.log.head.file, err = s.led.root.OpenFile(name, os.O_RDWR, 0); err != nil {
+		return permission(name, err)
 	}
-	return s, nil
+	for _, lock := range []*lockFile{&s.log.appendLock, &s.log.syncLock} {
+		if err := lock.open(); err != nil {
+			return permission(lock.name, err)
+		}
+	}
+	return s.log.permitted()
 }
 
 // Close ends the ledger's goroutines and closes its files. Operations that

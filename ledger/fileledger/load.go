@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -48,6 +49,33 @@ func listShard(dir durable.FS) (files, error) {
 		}
 	}
 	return f, nil
+}
+
+// permitted tries whether this process may use what is in a shard's directory.
+// Other faults are for the loop, which tells the shard's own from the disk's.
+// No lock is held: a name may be gone meanwhile.
+func (l *log) permitted() error {
+	list, err := listShard(l.dir)
+	if err != nil {
+		return onlyPermission(l.name, err)
+	}
+	try := map[string]int{spareName: l.flag}
+	for _, n := range list.segments {
+		try[segName(n)] = l.flag
+	}
+	if newest := list.newest(); newest > 0 {
+		try[snapName(newest)] = os.O_RDONLY
+	}
+	for name, flag := range try {
+		f, err := l.dir.OpenFile(name, flag, 0)
+		if err == nil {
+			err = f.Close()
+		}
+		if err := onlyPermission(l.name+"/"+name, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // load reads a shard anew and makes it ready to be written. The append lock

@@ -17,15 +17,19 @@ type lockFile struct {
 	file durable.File // nil until it is opened, and after a failure
 }
 
+// open opens the file, unless it is.
+func (l *lockFile) open() (err error) {
+	if l.file == nil {
+		l.file, err = l.fsys.OpenFile(l.name, l.flag, 0)
+	}
+	return err
+}
+
 // lock waits for the lock. After a failure, such as that the file is not the
 // one which others lock any more, it is opened anew at the next try.
 func (l *lockFile) lock(ctx context.Context) error {
-	if l.file == nil {
-		f, err := l.fsys.OpenFile(l.name, l.flag, 0)
-		if err != nil {
-			return err
-		}
-		l.file = f
+	if err := l.open(); err != nil {
+		return err
 	}
 	err := l.file.Lock(ctx, durable.Exclusive)
 	if err != nil && context.Cause(ctx) == nil {

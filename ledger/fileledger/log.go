@@ -49,13 +49,19 @@ type log struct {
 func (l *log) place() place { return place{l.hdr.Segment, l.pos} }
 func (l *log) end() mark    { return l.place().mark() }
 
-// corrupt names a file of this shard in err, which is about name in it.
+// corrupt names the shard in err, and what it is about there.
 func (l *log) corrupt(err error) error {
 	if c, ok := errors.AsType[*frame.CorruptError](err); ok {
 		return &CorruptError{File: l.name + "/" + c.File, Offset: c.Offset, Why: c.Why}
 	}
 	if c, ok := errors.AsType[*CorruptError](err); ok {
 		return &CorruptError{File: l.name + "/" + c.File, Offset: c.Offset, Why: c.Why}
+	}
+	if _, told := errors.AsType[*RootError](err); told {
+		return err
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return permission(l.name, err)
 	}
 	return fmt.Errorf("%s: %w", l.name, err)
 }

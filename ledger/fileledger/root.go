@@ -148,6 +148,14 @@ func permission(file string, err error) error {
 	}
 }
 
+// onlyPermission is [permission] that leaves every other error to others.
+func onlyPermission(file string, err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return permission(file, err)
+}
+
 // mendLocks says what to do about [ErrLocks].
 const mendLocks = "use a directory on a local ext4, XFS, btrfs or ZFS"
 

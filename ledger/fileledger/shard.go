@@ -22,6 +22,9 @@ const (
 	// admitPercent of the byte bound is for new rows; the rest is kept for
 	// what is known.
 	admitPercent = 90
+	// failedRetry is when a shard whose last pass failed tries another by
+	// itself, so that it is known soon whether it keeps failing.
+	failedRetry = time.Second
 	// spareRetry is how long a disk that had no room is not asked again.
 	spareRetry = time.Second
 )
@@ -53,6 +56,8 @@ type shard struct {
 
 	// broken is why the shard serves nothing any more; nil while it does.
 	broken atomic.Pointer[error]
+	// failing is how its last passes failed; nil if the last one did not.
+	failing atomic.Pointer[failure]
 	// upkeep is what went wrong in the last round of maintenance.
 	upkeep atomic.Pointer[error]
 
@@ -72,6 +77,14 @@ type shard struct {
 	scratch []byte
 }
 
+// A failure is a row of passes that failed, and the last one's error. One that
+// came while writing is not over before something was written.
+type failure struct {
+	passes  int
+	writing bool
+	err     error
+}
+
 // owner is the number of the shard that a key belongs to.
 func (s *shard) owner(key fencepost.DeliveryKey) int { return s.led.owner(key) }
 
@@ -88,6 +101,8 @@ func (s *shard) run(ctx context.Context) {
 			return
 		case <-tick:
 			s.maintain(ctx)
+		case <-s.again():
+			s.tryAgain(ctx)
 		case first := <-s.queue:
 			batch = append(batch[:0], first)
 			batch = s.gather(batch)
@@ -104,6 +119,23 @@ func (s *shard) start(ctx context.Context) {
 		err = s.locked(ctx, s.removeTemps)
 	}
 	s.note(err)
+}
+
+// again fires when a pass that failed is due to be tried once more.
+func (s *shard) again() <-chan time.Time {
+	if s.failing.Load() == nil || s.led.cfg.Maintain < 0 {
+		return nil
+	}
+	return time.After(failedRetry)
+}
+
+// tryAgain does what the failed pass could not: read, or also write.
+func (s *shard) tryAgain(ctx context.Context) {
+	var try []*op
+	if s.failing.Load().writing {
+		try = []*op{{do: func(ctx context.Context, s *shard) error { return s.appendTick(ctx) }}}
+	}
+	_ = s.pass(ctx, try) // it keeps its error for Health
 }
 
 // gather takes what else is waiting.
@@ -155,12 +187,16 @@ func (s *shard) pass(ctx context.Context, batch []*op) error {
 	if err := s.led.root.Err(); err != nil {
 		return err
 	}
+	read, wrote := false, false
 	err := s.locked(ctx, func() error {
+		read = true
+		from := s.log.next.LSN
 		for _, o := range batch {
 			if err := s.do(ctx, o); err != nil {
 				return err
 			}
 		}
+		wrote = s.log.next.LSN != from
 		return s.log.flush()
 	})
 	if err == nil {
@@ -168,7 +204,28 @@ func (s *shard) pass(ctx context.Context, batch []*op) error {
 		// another process's frame that a crash could still take back.
 		err = s.log.sync(ctx, s.log.end())
 	}
-	return s.failed(err)
+	err = s.failed(err)
+	s.score(err, read, wrote)
+	return err
+}
+
+// score keeps count of passes that fail one after the other: before the log
+// was read, or after. What ends a root or a shard for good is told elsewhere.
+func (s *shard) score(err error, read, wrote bool) {
+	last := s.failing.Load()
+	switch {
+	case errors.Is(err, context.Canceled):
+	case errors.Is(err, durable.ErrPoisoned), errors.Is(err, ErrCorrupt):
+		s.failing.Store(nil)
+	case err == nil:
+		if last != nil && (wrote || !last.writing) {
+			s.failing.Store(nil)
+		}
+	case last == nil:
+		s.failing.Store(&failure{1, read, err})
+	default:
+		s.failing.Store(&failure{last.passes + 1, read || last.writing, err})
+	}
 }
 
 // locked runs f under the append lock, on the state as the log now says it.

@@ -90,13 +90,12 @@ type Health = ledger.Health
 // Health looks at memory alone.
 func (l *Ledger) Health() Health {
 	const name = "ledger.health"
-	h := Health{Poisoned: opError(name, l.root.Err())}
+	h := Health{Poisoned: opError(name, l.root.Err()), Corrupt: map[int]error{}, Failing: map[int]error{}}
 	for _, s := range l.shards {
 		if p := s.broken.Load(); p != nil {
-			if h.Corrupt == nil {
-				h.Corrupt = map[int]error{}
-			}
 			h.Corrupt[s.number] = opError(name, *p)
+		} else if p := s.failing.Load(); p != nil && p.passes > 1 {
+			h.Failing[s.number] = opError(name, p.err)
 		}
 	}
 	var upkeep []error

@@ -2,6 +2,8 @@ package fileledger
 
 import (
 	"errors"
+	"io/fs"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -161,6 +163,93 @@ func TestMaintenanceRunsByItself(t *testing.T) {
 	until(t, "health is well again", func() bool { return l.Health().Maintenance == nil })
 	if c, err := l.Claim(t.Context(), d); err != nil || c != fencepost.Claim(fencepost.Expired{}) {
 		t.Errorf("afterwards: %T, %v; want Expired", c, err)
+	}
+}
+
+// TestAShardThatKeepsFailingIsNotWell: what fails once is tried again; what
+// fails again is shown, with the mend, until it goes well, also if nobody
+// asks anything meanwhile.
+func TestAShardThatKeepsFailingIsNotWell(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"operations", "itself"} {
+		t.Run("by "+by, func(t *testing.T) {
+			t.Parallel()
+			disk := crashfs.New(crashfs.Options{})
+			cfg := testConfig(ledgertest.NewClock())
+			cfg.Shards = 2
+			if by == "itself" {
+				cfg.Maintain = time.Hour
+			}
+			l, err := openIn(t.Context(), cfg, disk.Process(), testName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			ask := func() {
+				if by == "operations" {
+					_, _ = l.Stat(t.Context())
+				}
+			}
+			if _, err := l.Stat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			disk.Plan(func(c crashfs.Call) crashfs.Fault {
+				if c.Op == crashfs.OpRead && strings.Contains(c.Name, "shard-01/") {
+					return crashfs.Fault{Err: &fs.PathError{Op: "read", Path: c.Name, Err: fs.ErrPermission}}
+				}
+				return crashfs.Fault{}
+			})
+			if _, err := l.Stat(t.Context()); !errors.Is(err, ErrPermission) {
+				t.Errorf("stat: %v, want ErrPermission", err)
+			}
+			if err := l.Health().Err(); by == "operations" && err != nil {
+				t.Errorf("health after one failure: %v", err)
+			}
+			until(t, "health says so", func() bool { ask(); return l.Health().Err() != nil })
+			h := l.Health()
+			if h.OK() || len(h.Failing) != 1 || !errors.Is(h.Failing[1], ErrPermission) || fencepost.ReasonOf(h.Err()) != fencepost.ReasonUnavailable ||
+				!strings.Contains(h.Err().Error(), "shard-01") || !strings.Contains(h.Err().Error(), "0700") {
+				t.Errorf("health = %+v, want shard 1 without permission, unavailable, and the mend", h)
+			}
+			disk.Plan(nil)
+			until(t, "it is well again", func() bool { ask(); return l.Health().Err() == nil })
+		})
+	}
+}
+
+// TestReadingDoesNotHideThatWritingFails: a shard that answers questions and
+// refuses every change is not well.
+func TestReadingDoesNotHideThatWritingFails(t *testing.T) {
+	t.Parallel()
+	p, disk := newPlay(t), crashfs.New(crashfs.Options{})
+	l, err := openIn(t.Context(), p.cfg, disk.Process(), testName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	disk.Plan(func(c crashfs.Call) crashfs.Fault {
+		if c.Op == crashfs.OpWrite && strings.HasSuffix(c.Name, segSuffix) {
+			return crashfs.Fault{Err: errors.New("no writing today")}
+		}
+		return crashfs.Fault{}
+	})
+	for n := range 2 {
+		if _, err := l.Claim(t.Context(), p.permanent(n)); err == nil {
+			t.Fatal("a claim that can't be written was answered")
+		}
+		if _, err := l.Stat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h := l.Health(); h.Failing[0] == nil || !strings.Contains(h.Err().Error(), "no writing today") {
+		t.Errorf("health = %+v, want shard 0 failing", h)
+	}
+	disk.Plan(nil)
+	if _, err := l.Claim(t.Context(), p.permanent(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Health().Err(); err != nil {
+		t.Errorf("health after a change: %v", err)
 	}
 }
 

@@ -100,11 +100,12 @@ func verifyShard(ctx context.Context, fsys durable.FS, super superblock, n int) 
 	s := stillShard(fsys, super, n)
 	defer func() { err = errors.Join(err, s.closeStill()) }()
 	s.log.appendLock = lockFile{fsys: fsys, name: appendLockName(n), flag: os.O_RDONLY}
-	if s.log.head.file, err = fsys.OpenFile(shardDir(n)+"/"+headName, os.O_RDONLY, 0); err != nil {
-		return ShardReport{}, err
+	name := shardDir(n) + "/" + headName
+	if s.log.head.file, err = fsys.OpenFile(name, os.O_RDONLY, 0); err != nil {
+		return ShardReport{}, permission(name, err)
 	}
 	if err := s.log.appendLock.lock(ctx); err != nil {
-		return ShardReport{}, err
+		return ShardReport{}, permission(s.log.appendLock.name, err)
 	}
 	r := ShardReport{Number: n}
 	if err := s.verify(&r); err != nil {
