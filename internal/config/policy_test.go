@@ -54,6 +54,40 @@ func TestGatesMustNotContradictEachOther(t *testing.T) {
 	})
 }
 
+// TestABranchOfGiteaHasOneGate: the branch's rule counts the approvals of one
+// reviewer alone, and of its approvals only the newest.
+func TestABranchOfGiteaHasOneGate(t *testing.T) {
+	t.Parallel()
+	other := edit(t, edit(t, second, "{id: 1296270, owner_id: 1, name: acme/wiki}", "{id: 1296269, owner_id: 1, name: acme/docs}"),
+		"check: fencepost/docs", "check: fencepost/wiki")
+	gitea := func(text string) string {
+		text = edit(t, text, "provider: github", "provider: gitea\n    api: https://git.example.org/api/v1\n    git: https://git.example.org")
+		return edit(t, text, "app: {id: 1, installation: 2, key: file:secrets/app.pem}",
+			"reviewer: {id: 7, login: gatekeeper, token: env:REVIEWER}\n    rule_token: env:RULES")
+	}
+	const want = "gates.wiki.base: is the base of gates.docs too"
+	for name, text := range map[string]string{
+		"one reviewer":       gitea(other),
+		"another reviewer":   edit(t, gitea(other), "{id: 7, login: gatekeeper,", "{id: 8, login: doorkeeper,"),
+		"another API's path": edit(t, gitea(other), "org/api/v1", "org/api/v1/"),
+	} {
+		_, err := Parse("f.yaml", []byte(gitea(whole)+text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: err = %v, want %s", name, err, want)
+		}
+	}
+	for name, text := range map[string]string{
+		"two gates of GitHub": whole + other,
+		"another branch":      gitea(whole) + edit(t, gitea(other), "refs/heads/main", "refs/heads/stable"),
+		"another repository":  gitea(whole) + gitea(second),
+		"another instance":    gitea(whole) + edit(t, gitea(other), "https://git.example.org/api", "https://git.example.net/api"),
+	} {
+		if _, err := Parse("f.yaml", []byte(text)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestAllFaultsAreReportedAtOnceInOrder(t *testing.T) {
 	t.Parallel()
 	text := edit(t, whole, "data_dir: ./data", "data_dir: ./data\nledger: {lease: 2s, capacity: none}\nlisten: here\nreplay: {max_queue_age: 1s}")

@@ -191,7 +191,7 @@ func (v *validator) use(path string, ref SecretRef, as secretForm, set string) S
 }
 
 func (v *validator) gates(doc *document) {
-	checks := map[string]string{}
+	checks, reviewed := map[string]string{}, map[string]string{}
 	for _, key := range sortedKeys(doc.Gates) {
 		section := doc.Gates[key]
 		path := "gates." + string(key)
@@ -207,6 +207,13 @@ func (v *validator) gates(doc *document) {
 		repo := v.same(path, g.API, g.Repository)
 		v.distinct(checks, path, ".check", repo+"\x00"+strings.ToLower(g.Check), path,
 			"is the check of %s too, in the same repository; give each gate its own")
+		if g.Provider == Gitea || g.Provider == Forgejo {
+			// The rule must list one reviewer alone, and a new approval by it
+			// takes the weight off the one before: contracts/gitea.md §6.
+			v.distinct(reviewed, path, ".base", repo+"\x00"+g.Base, path,
+				"is the base of %s too, in the same repository: a branch's rule can count one gate's approvals only; "+
+					"make one gate of the two, whose program checks both")
+		}
 		g.Digest = g.policyDigest()
 		v.cfg.Gates = append(v.cfg.Gates, g)
 	}

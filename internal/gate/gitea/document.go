@@ -32,6 +32,7 @@ func (l *Lane) Compose(v gate.Verdict) ([]byte, error) {
 		Repository: staged.Repository{ID: c.Repository.ID, OwnerID: c.Repository.OwnerID, Name: c.Repository.Name},
 		Reviewer:   documentReviewer{ID: c.Reviewer.ID, Login: c.Reviewer.Login},
 	}
+	d.Shown += d.ofGate()
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("compose: %w", err)
 	}
@@ -98,7 +99,14 @@ func (d document) description() string { return d.Title + between + d.Evaluation
 // between is what stands before the evaluation at the end of a status's text.
 const between = " · "
 
+// gateBegins is what stands before the gate's name in the line that says where a
+// review comes from, ofGate the end of that line: gates of several installations
+// may have one reviewer.
+const gateBegins = " Gate: `"
+
+func (d document) ofGate() string { return gateBegins + d.Gate + "`." }
+
 // takenBack is the body of the review that takes an approval back.
 func (d document) takenBack() string {
-	return "Taken back: the head moved while the approval was being published.\n\n" + staged.Origin(d.Evaluation, d.Delivery)
+	return "Taken back: the head moved while the approval was being published.\n\n" + staged.Origin(d.Evaluation, d.Delivery) + d.ofGate()
 }

@@ -224,6 +224,78 @@ func TestAnApprovalThatDoesNotCount(t *testing.T) {
 	}
 }
 
+// TestTwoGatesWithOneReviewer: another installation's gate reviews the same
+// request as the same user, and takes the weight off our approval. That is no
+// newer evaluation of ours: it is told, and not taken for an end.
+func TestTwoGatesWithOneReviewer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	ctx := t.Context()
+	p, s := b.open()
+	c := b.config()
+	c.Gate, c.Check = "links", "fencepost/links"
+	links, err := gitea.New(c)
+	must(t, err)
+	ours := b.document(s, gate.Pass, 1)
+	v := b.verdict(s, gate.Pass, 2, b.refresh(s).Revision)
+	v.Gate = "links"
+	theirs, err := links.Compose(v)
+	must(t, err)
+	var between atomic.Bool
+	b.forge.Interfere(func(r *http.Request) *forge.Answer {
+		// Before our approval is read back.
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/reviews/") && !between.Swap(true) {
+			if _, err := links.Create(ctx, theirs); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	})
+	_, err = b.lane.Create(ctx, ours)
+	wantReason(t, err, fencepost.ReasonGateUnproven)
+	for range 2 {
+		if _, found, err := b.lane.Find(ctx, ours); found || errors.Is(err, gate.ErrOvertaken) {
+			t.Errorf("find: %t, %v; the other gate's review is no newer one of ours", found, err)
+		}
+		_, err = b.lane.Create(ctx, ours)
+		wantReason(t, err, fencepost.ReasonGateUnproven)
+	}
+	if got, found, err := links.Find(ctx, theirs); !found || err != nil {
+		t.Errorf("the other gate's: %+v, %t, %v", got, found, err)
+	}
+	// A newer one of ours has overtaken it.
+	_, err = b.lane.Create(ctx, b.document(s, gate.Pass, 3))
+	must(t, err)
+	if _, found, err := b.lane.Find(ctx, ours); found || !errors.Is(err, gate.ErrOvertaken) {
+		t.Errorf("find: %t, %v; want ErrOvertaken", found, err)
+	}
+	if n := len(b.repo.Statuses(p.Head())); n != 2 {
+		t.Errorf("%d statuses, want one of each gate", n)
+	}
+}
+
+// TestAReviewThatNamesNoGate is of a version that named none: it is taken for
+// ours.
+func TestAReviewThatNamesNoGate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	p, s := b.open()
+	doc := b.document(s, gate.Pass, 1)
+	b.forge.Interfere(func(r *http.Request) *forge.Answer {
+		if r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/statuses/") {
+			return &forge.Answer{}
+		}
+		return nil
+	})
+	if _, err := b.lane.Create(t.Context(), doc); !errors.Is(err, gate.ErrUnknown) {
+		t.Fatalf("error %v, want ErrUnknown", err)
+	}
+	p.Review(reviewer, "APPROVED", "All is well.\n\nEvaluation `evl_other` of delivery `dlv_other`.")
+	if _, found, err := b.lane.Find(t.Context(), doc); found || !errors.Is(err, gate.ErrOvertaken) {
+		t.Errorf("find: %t, %v; want ErrOvertaken", found, err)
+	}
+}
+
 func TestTwoResultsUnderOneEvaluationFailClosed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, gitea.Gitea)

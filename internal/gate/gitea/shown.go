@@ -33,17 +33,34 @@ type review struct {
 // by reports whether a user made it.
 func (r review) by(id int64) bool { return r.User != nil && r.User.ID == id }
 
-// evaluation is the id that the last line of the body names, which we wrote;
-// what stands above it is the program's and can't stand for it. "": none.
-func (r review) evaluation() string {
+// origin is what the last line of the body names, which we wrote; what stands
+// above it is the program's and can't stand for it. "": none. A gate is named
+// since two of one reviewer could not be told apart.
+func (r review) origin() (evaluation, gate string) {
 	body := strings.TrimRight(r.Body, "\r\n ")
 	last := body[strings.LastIndexByte(body, '\n')+1:]
 	rest, ok := strings.CutPrefix(last, staged.OriginBegins)
-	id, _, closed := strings.Cut(rest, "`")
+	evaluation, rest, closed := strings.Cut(rest, "`")
 	if !ok || !closed {
-		return ""
+		return "", ""
 	}
-	return id
+	if _, name, named := strings.Cut(rest, gateBegins); named {
+		gate, _, _ = strings.Cut(name, "`")
+	}
+	return evaluation, gate
+}
+
+// evaluation is the one that the review names as its origin.
+func (r review) evaluation() string {
+	evaluation, _ := r.origin()
+	return evaluation
+}
+
+// of reports whether an evaluation of the gate made the review. One that names
+// no gate was made before they did.
+func (r review) of(gate string) bool {
+	evaluation, named := r.origin()
+	return evaluation != "" && (named == gate || named == "")
 }
 
 // takesBack reports whether the review is the one that takes the approval of d
@@ -158,7 +175,7 @@ type shownResult struct {
 	review *review
 	status *status
 	// overtaken is set when the approval was taken back, or a later evaluation
-	// has reviewed the same request since.
+	// of the same gate has reviewed the same request since.
 	overtaken bool
 }
 
@@ -183,7 +200,11 @@ func (l *Lane) show(ctx context.Context, name string, d document, head fencepost
 			if r.evaluation() == d.Evaluation {
 				reviews[r.ID] = r
 			}
-			newest = max(newest, r.ID)
+			// Another gate's or a person's takes the weight off ours, too, and
+			// is no later result of ours: that is found when it is read back.
+			if r.of(d.Gate) {
+				newest = max(newest, r.ID)
+			}
 		}
 	})
 	if err == nil {
