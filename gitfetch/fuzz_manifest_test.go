@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"strings"
 	"testing"
 
 	"github.com/fencepost/fencepost"
@@ -13,14 +14,14 @@ import (
 	"github.com/fencepost/fencepost/gitfetch/internal/pktline"
 )
 
-// seedManifest is one of a file, a directory with a file that was left out, and
-// a gitlink.
-func seedManifest(tb testing.TB) []byte {
+// seedManifest is one of a file, a directory of that name with a file that was
+// left out, and a gitlink.
+func seedManifest(tb testing.TB, dir string) []byte {
 	tb.Helper()
 	blob := packtest.ID(object.Blob, []byte("x"))
 	sub := packtest.ID(object.Tree, packtest.Tree(packtest.Entry{Mode: "100644", Name: "f", ID: blob}))
 	root := packtest.Tree(
-		packtest.Entry{Mode: "100755", Name: "a", ID: blob}, packtest.Entry{Mode: "40000", Name: "d", ID: sub}, packtest.Entry{Mode: "160000", Name: "s", ID: blob})
+		packtest.Entry{Mode: "100755", Name: "a", ID: blob}, packtest.Entry{Mode: "40000", Name: dir, ID: sub}, packtest.Entry{Mode: "160000", Name: "s", ID: blob})
 	content := packtest.Commit(packtest.ID(object.Tree, root))
 	c := &Checkout{
 		commit: fencepost.CommitID{ObjectID: packtest.ID(object.Commit, content)}, content: content,
@@ -28,7 +29,7 @@ func seedManifest(tb testing.TB) []byte {
 		nodes: []node{
 			{parent: -1, mode: object.Dir},
 			{name: "a", mode: object.Program, id: blob, size: 1},
-			{name: "d", mode: object.Dir, out: true},
+			{name: dir, mode: object.Dir, out: true},
 			{name: "f", parent: 2, mode: object.File, id: blob, out: true},
 			{name: "s", mode: object.Gitlink, id: blob},
 		},
@@ -42,11 +43,25 @@ func seedManifest(tb testing.TB) []byte {
 	return b.Bytes()
 }
 
+// TestAManifestHoldsNoWayToAnotherDirectory: its names are opened before any
+// rule of a tree's is asked, where a delta is on one of its files.
+func TestAManifestHoldsNoWayToAnotherDirectory(t *testing.T) {
+	t.Parallel()
+	if _, err := ReadManifest(bytes.NewReader(seedManifest(t, "d"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", ".", "..", "/", "../d", "d/..", "d\x00"} {
+		if _, err := ReadManifest(bytes.NewReader(seedManifest(t, name))); !errors.Is(err, ErrManifest) {
+			t.Errorf("%q: err = %v, want %v", name, err, ErrManifest)
+		}
+	}
+}
+
 // FuzzManifest: whatever the bytes behind a right checksum are, what is read is
 // the tree of a commit, in the order of a walk.
 func FuzzManifest(f *testing.F) {
-	whole := seedManifest(f)
-	for _, seed := range [][]byte{nil, whole[:len(whole)-4], whole[:60], whole[:len(whole)-30], []byte(manifestMagic)} {
+	whole, up, here := seedManifest(f, "d"), seedManifest(f, ".."), seedManifest(f, ".")
+	for _, seed := range [][]byte{nil, whole[:len(whole)-4], up[:len(up)-4], here[:len(here)-4], whole[:60], whole[:len(whole)-30], []byte(manifestMagic)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -63,8 +78,8 @@ func FuzzManifest(f *testing.F) {
 		}
 		for i := range m.nodes {
 			n := &m.nodes[i]
-			if i > 0 && (n.parent < 0 || int(n.parent) >= i || m.nodes[n.parent].mode != object.Dir || n.name == "") {
-				t.Fatalf("node %d in %d", i, n.parent)
+			if i > 0 && (n.parent < 0 || int(n.parent) >= i || m.nodes[n.parent].mode != object.Dir || n.name == "" || n.name == "." || n.name == ".." || strings.ContainsAny(n.name, "/\x00")) {
+				t.Fatalf("node %d in %d: %q", i, n.parent, n.name)
 			}
 			if n.mode == object.Dir && packtest.ID(object.Tree, m.tree(int32(i), nil)) != n.id {
 				t.Fatalf("directory %d is not %s", i, n.id)

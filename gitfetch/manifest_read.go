@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"strings"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
@@ -186,7 +187,7 @@ func (p *manifestParser) place(i int32, n *node, flags byte) error {
 	switch {
 	case len(p.chain) == 0 || len(p.chain) > maxDepth:
 		return badManifest("order of paths")
-	case n.mode < object.File || n.mode > object.Gitlink || n.name == "" || bytes.ContainsAny([]byte(n.name), "/\x00"):
+	case n.mode < object.File || n.mode > object.Gitlink || !isComponent(n.name):
 		return badManifest("mode or name")
 	case flags&^(flagOut|flagStamped) != 0, flags == flagOut|flagStamped, flags&flagStamped != 0 && !isFile(n.mode):
 		return badManifest("flags of a path")
@@ -197,6 +198,11 @@ func (p *manifestParser) place(i int32, n *node, flags byte) error {
 		p.chain = append(p.chain, i)
 	}
 	return nil
+}
+
+// isComponent reports whether name is one of a directory's own entries.
+func isComponent(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }
 
 // prove computes the ids of all directories from the leaves up, and requires
