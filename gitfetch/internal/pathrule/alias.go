@@ -11,16 +11,16 @@ func hasControl(name string) bool {
 	return false
 }
 
-func isDots(name string) bool {
-	folded := strings.TrimRight(Fold(name), " ")
+func isDots(n *spelt) bool {
+	folded := strings.TrimRight(n.folded(), " ")
 	return folded == "." || folded == ".."
 }
 
 // isDotGit looks at each part between backslashes, since NTFS takes one for
 // a slash also where the policy allows it in a name.
-func isDotGit(name string) bool {
-	for part := range strings.SplitSeq(name, `\`) {
-		stem := ntfsStem(Fold(part))
+func isDotGit(n *spelt) bool {
+	for part := range strings.SplitSeq(n.folded(), `\`) {
+		stem := ntfsStem(part)
 		if stem == ".git" || stem == "git~1" {
 			return true
 		}
@@ -50,11 +50,11 @@ func otherGitfiles() [3]gitfile {
 	}
 }
 
-func isGitmodules(name string) bool { return gitmodules().spelt(name) }
+func isGitmodules(n *spelt) bool { return gitmodules().means(n) }
 
-func isOtherGitfile(name string) bool {
+func isOtherGitfile(n *spelt) bool {
 	for _, g := range otherGitfiles() {
-		if g.spelt(name) {
+		if g.means(n) {
 			return true
 		}
 	}
@@ -63,9 +63,9 @@ func isOtherGitfile(name string) bool {
 
 // isGitfileAlias reports whether name stands for a gitfile without being its
 // name in some letter case.
-func isGitfileAlias(name string) bool {
-	if isASCII(name) {
-		lower := strings.ToLower(name)
+func isGitfileAlias(n *spelt) bool {
+	if isASCII(n.name) {
+		lower := n.folded()
 		if lower == gitmodules().name {
 			return false
 		}
@@ -75,12 +75,13 @@ func isGitfileAlias(name string) bool {
 			}
 		}
 	}
-	return isGitmodules(name) || isOtherGitfile(name)
+	return isGitmodules(n) || isOtherGitfile(n)
 }
 
-func (g gitfile) spelt(name string) bool {
-	for part := range strings.SplitSeq(name, `\`) {
-		stem := ntfsStem(Fold(part))
+// means reports whether some file system takes the name for the gitfile's.
+func (g gitfile) means(n *spelt) bool {
+	for part := range strings.SplitSeq(n.folded(), `\`) {
+		stem := ntfsStem(part)
 		if stem == g.name || g.isShort(stem) {
 			return true
 		}

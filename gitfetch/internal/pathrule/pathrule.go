@@ -56,7 +56,7 @@ type Rule struct {
 	Examples []string
 
 	kinds   kindSet
-	refuses func(name string) bool
+	refuses func(n *spelt) bool
 }
 
 type kindSet uint8
@@ -75,16 +75,16 @@ func Table() []Rule {
 	return []Rule{
 		{ID: "utf8", Scope: Always, Kinds: "any", kinds: anyKind,
 			What: "bytes that are not UTF-8", Why: "each file system and tool reads them as another name",
-			Examples: []string{"caf\xe9", "\xc0\xae\xc0\xae"}, refuses: func(n string) bool { return !utf8.ValidString(n) }},
+			Examples: []string{"caf\xe9", "\xc0\xae\xc0\xae"}, refuses: func(n *spelt) bool { return !utf8.ValidString(n.name) }},
 		{ID: "empty", Scope: Always, Kinds: "any", kinds: anyKind,
 			What: "an empty name, or nothing but code points that file systems drop", Why: "it names the directory itself",
-			Examples: []string{"", "\u200c", "\ufeff\u200d"}, refuses: func(n string) bool { return Fold(n) == "" }},
+			Examples: []string{"", "\u200c", "\ufeff\u200d"}, refuses: func(n *spelt) bool { return n.folded() == "" }},
 		{ID: "slash", Scope: Always, Kinds: "any", kinds: anyKind,
 			What: "a slash", Why: "an entry is one component; more would be a way to another place",
-			Examples: []string{"a/b", "/etc", "../up"}, refuses: func(n string) bool { return strings.Contains(n, "/") }},
+			Examples: []string{"a/b", "/etc", "../up"}, refuses: func(n *spelt) bool { return strings.Contains(n.name, "/") }},
 		{ID: "control", Scope: Always, Kinds: "any", kinds: anyKind,
 			What: "a byte below 0x20, or 0x7f", Why: "line-based formats and terminals read it as something else",
-			Examples: []string{"a\nb", "sub\r", "\x1b[2J", "del\x7f"}, refuses: hasControl},
+			Examples: []string{"a\nb", "sub\r", "\x1b[2J", "del\x7f"}, refuses: func(n *spelt) bool { return hasControl(n.name) }},
 		{ID: "dots", Scope: Always, Kinds: "any", kinds: anyKind,
 			What: "`.` or `..`, also with dropped code points, or spaces at its end", Why: "it names this or the upper directory",
 			Examples: []string{".", "..", ".\u200c.", ".. "}, refuses: isDots},
@@ -102,20 +102,35 @@ func Table() []Rule {
 			Examples: []string{"gitmod~4", "GI7EBA~1", "gi7d29~1", ".gitignore.", ".mail\u200dmap"}, refuses: isGitfileAlias},
 		{ID: "backslash", Scope: OnlyPortable, Kinds: "any", kinds: anyKind,
 			What: "a backslash", Why: "Windows takes it for a slash",
-			Examples: []string{"a\\b", "\\", "..\\up"}, refuses: func(n string) bool { return strings.Contains(n, "\\") }},
+			Examples: []string{"a\\b", "\\", "..\\up"}, refuses: func(n *spelt) bool { return strings.Contains(n.name, "\\") }},
 		{ID: "colon", Scope: OnlyPortable, Kinds: "any", kinds: anyKind,
 			What: "a colon", Why: "a drive prefix or a data stream on Windows",
-			Examples: []string{"C:", "é:x", "file::$DATA", "Foo::Bar.3"}, refuses: func(n string) bool { return strings.Contains(n, ":") }},
+			Examples: []string{"C:", "é:x", "file::$DATA", "Foo::Bar.3"}, refuses: func(n *spelt) bool { return strings.Contains(n.name, ":") }},
 		{ID: "reserved-char", Scope: OnlyPortable, Kinds: "any", kinds: anyKind,
 			What: "one of `<` `>` `\"` `|` `?` `*`", Why: "Windows can't store it",
-			Examples: []string{"a<b", "a>b", "a\"b", "a|b", "what?", "*"}, refuses: func(n string) bool { return strings.ContainsAny(n, `<>"|?*`) }},
+			Examples: []string{"a<b", "a>b", "a\"b", "a|b", "what?", "*"}, refuses: func(n *spelt) bool { return strings.ContainsAny(n.name, `<>"|?*`) }},
 		{ID: "trailing", Scope: OnlyPortable, Kinds: "any", kinds: anyKind,
 			What: "a dot or space at the end", Why: "Windows drops it, which makes another name",
-			Examples: []string{"a.", "a ", "a. ."}, refuses: func(n string) bool { return n != strings.TrimRight(n, " .") }},
+			Examples: []string{"a.", "a ", "a. ."}, refuses: func(n *spelt) bool { return n.name != strings.TrimRight(n.name, " .") }},
 		{ID: "device", Scope: OnlyPortable, Kinds: "any", kinds: anyKind,
 			What: "a Windows device name, also with an extension", Why: "opening it opens the device",
-			Examples: []string{"CON", "nul", "aux.c", "prn .txt", "com1", "LPT9.log", "lpt0", "COM¹", "conin$", "CONOUT$.x"}, refuses: isDevice},
+			Examples: []string{"CON", "nul", "aux.c", "prn .txt", "com1", "LPT9.log", "lpt0", "COM¹", "conin$", "CONOUT$.x"}, refuses: func(n *spelt) bool { return isDevice(n.name) }},
 	}
+}
+
+// A spelt name is one with its fold, which takes far longer to make than to
+// look at, and which most rules ask for.
+type spelt struct {
+	name string
+	fold string
+	done bool
+}
+
+func (n *spelt) folded() string {
+	if !n.done {
+		n.fold, n.done = Fold(n.name), true
+	}
+	return n.fold
 }
 
 // A Checker judges names under one policy. Not safe for concurrent use.
@@ -123,6 +138,15 @@ type Checker struct {
 	names Names
 	rules []Rule
 	keys  map[string]string // sibling by key
+	last  spelt             // the name judged last, which is mostly added next
+}
+
+// spell returns name as it was judged, or anew.
+func (c *Checker) spell(name string) *spelt {
+	if c.last.name != name {
+		c.last = spelt{name: name}
+	}
+	return &c.last
 }
 
 // NewChecker returns a Checker of that policy.
@@ -142,8 +166,9 @@ func (c *Checker) Check(name string, kind Kind) string {
 	if isPlain(name) {
 		return ""
 	}
+	n := c.spell(name)
 	for i := range c.rules {
-		if rule := &c.rules[i]; rule.kinds.has(kind) && rule.refuses(name) {
+		if rule := &c.rules[i]; rule.kinds.has(kind) && rule.refuses(n) {
 			return rule.ID
 		}
 	}
@@ -176,7 +201,7 @@ func (c *Checker) Enter() {
 func (c *Checker) Add(name string) string {
 	key := name
 	if c.names == Portable {
-		key = Fold(name)
+		key = c.spell(name).folded()
 	}
 	switch sibling, taken := c.keys[key]; {
 	case !taken:

@@ -2,6 +2,7 @@ package pathrule_test
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -167,6 +168,21 @@ func TestFoldIsItsOwnFold(t *testing.T) {
 	})
 }
 
+// TestAPartFoldsAsItDoesInItsName is why one fold serves rules that look at
+// what stands between backslashes.
+func TestAPartFoldsAsItDoesInItsName(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "parts")
+		name := strings.Join(parts, `\`)
+		for i, folded := range strings.Split(pathrule.Fold(name), `\`) {
+			if part := strings.Split(name, `\`)[i]; folded != pathrule.Fold(part) {
+				t.Fatalf("part %d of %q folds to %q, and by itself to %q", i, name, folded, pathrule.Fold(part))
+			}
+		}
+	})
+}
+
 // FuzzCheck holds what the writer relies on: a name that passes is one
 // component, and no file system reads it as .git or as another directory.
 func FuzzCheck(f *testing.F) {
@@ -197,4 +213,27 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// BenchmarkNames judges names as they stand in a directory: what most are, and
+// the longest whose every letter has to be folded.
+func BenchmarkNames(b *testing.B) {
+	for name, letters := range map[string]string{"plain": "a", "dotted": ".a", "long": strings.Repeat("\u00e9", 120)} {
+		b.Run(name, func(b *testing.B) {
+			names := make([]string, 1000)
+			for i := range names {
+				names[i] = letters + strconv.Itoa(i)
+			}
+			c := pathrule.NewChecker(pathrule.Portable)
+			for b.Loop() {
+				c.Enter()
+				for _, n := range names {
+					if rule := c.Check(n, pathrule.File) + c.Add(n); rule != "" {
+						b.Fatal(rule)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(names)), "ns/name")
+		})
+	}
 }
