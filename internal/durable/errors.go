@@ -43,14 +43,17 @@ type PoisonedError struct {
 	Mark error
 }
 
-// Error names the operation and the cause.
+// Error names the operation, the cause and the mend.
 func (e *PoisonedError) Error() string {
 	s := fmt.Sprintf("%s: %v: this root takes no more writes", e.Op, e.Err)
 	if e.Mark != nil {
 		s += fmt.Sprintf(" (and its mark could not be set: %v)", e.Mark)
 	}
-	return s
+	return s + "; " + mendPoison
 }
+
+// mendPoison is in short what docs/operations.md says.
+const mendPoison = "stop the controller, mend the disk, restart the machine, verify what is stored, and only then remove POISON and health (docs/operations.md, A failed sync)"
 
 // Is reports whether target is [ErrPoisoned].
 func (e *PoisonedError) Is(target error) bool { return target == ErrPoisoned }

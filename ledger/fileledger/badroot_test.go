@@ -126,7 +126,7 @@ func TestABadRootIsNamedAndLeftAsItIs(t *testing.T) {
 		},
 		"a foreign FORMAT": {
 			spoil: edit(formatName, func([]byte) []byte { return []byte("hello") }),
-			is:    ErrCorrupt, says: []string{"FORMAT", "offset 0"},
+			is:    ErrCorrupt, says: []string{"FORMAT", "offset 0", "any copy", "name another directory"},
 		},
 		"an append lock is missing": {
 			spoil: remove(appendLockName(0)),
@@ -200,7 +200,7 @@ func TestABadRootIsNamedAndLeftAsItIs(t *testing.T) {
 		},
 		"a mark that can't be read": {
 			spoil: func(fsys durable.FS) error { return durable.WriteFile(fsys, at(movedName), []byte("moved, I think")) },
-			is:    ErrCorrupt, says: []string{"MOVED"},
+			is:    ErrCorrupt, says: []string{"MOVED", "configure where it went"},
 		},
 		"a copy": {
 			spoil: func(fsys durable.FS) error {
@@ -212,7 +212,7 @@ func TestABadRootIsNamedAndLeftAsItIs(t *testing.T) {
 			spoil: func(fsys durable.FS) error {
 				return durable.WriteFile(fsys, at(durable.PoisonName), []byte("sync: it failed\n"))
 			},
-			is: durable.ErrPoisoned, says: []string{"POISON"},
+			is: durable.ErrPoisoned, says: []string{"POISON", "restart the machine", "A failed sync"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -294,8 +294,14 @@ func TestDamageChangesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, _, err = l.Lookup(t.Context(), s.p.permanent(0).Key())
-				if err := errors.Join(err, l.Close()); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "shard-00/"+name) {
-					t.Errorf("lookup: %v, want ErrCorrupt that names %s", err, name)
+				err = errors.Join(err, l.Close())
+				if !errors.Is(err, ErrCorrupt) {
+					t.Errorf("lookup: %v, want ErrCorrupt", err)
+				}
+				for _, want := range []string{"shard-00/" + name, "offset", "keep the directory", "A corrupt shard"} {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("lookup says %q, which does not name %q", err, want)
+					}
 				}
 				for name, b := range contents(t, disk.Process(), testName+"/shard-00") {
 					if before[name] != b {

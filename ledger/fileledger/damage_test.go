@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -197,6 +198,9 @@ func TestDamageStopsItsShardAlone(t *testing.T) {
 	if h := l.Health(); h.OK() || len(h.Corrupt) != 1 || h.Corrupt[1] == nil || !errors.Is(h.Err(), ErrCorrupt) {
 		t.Errorf("health = %+v, want shard 1 corrupt", h)
 	}
+	if err := l.Health().Maintenance; err == nil || strings.Contains(err.Error(), "shard-01/shard-01") {
+		t.Errorf("maintenance = %v, want one that names %s", err, name)
+	}
 	st, err := l.Stat(t.Context())
 	if !errors.Is(err, ErrCorrupt) || st.Leased != served {
 		t.Errorf("stat: %d leased, %v; want %d, ErrCorrupt", st.Leased, err, served)
@@ -215,31 +219,35 @@ func TestDamageStopsItsShardAlone(t *testing.T) {
 	}
 }
 
-// TestMissingAndForeignFiles: what is gone or does not belong there is named.
+// TestMissingAndForeignFiles: what is gone or does not belong there is named,
+// with the mend, and nothing is changed.
 func TestMissingAndForeignFiles(t *testing.T) {
 	t.Parallel()
 	s := store(t)
 	for _, tt := range []struct {
 		name  string
 		spoil func(fsys durable.FS) error
-		file  string
 		is    error
+		says  []string
 	}{
 		{"a segment is missing", func(fsys durable.FS) error {
 			return fsys.Remove(testName + "/shard-00/000000000001.seg")
-		}, "shard-00/000000000001.seg", ErrCorrupt},
+		}, ErrCorrupt, []string{"shard-00/000000000001.seg", "missing", "put the file back"}},
 		{"a foreign file", func(fsys durable.FS) error {
 			return durable.WriteFile(fsys, testName+"/shard-00/notes.txt", []byte("hello"))
-		}, "shard-00/notes.txt", ErrCorrupt},
+		}, ErrCorrupt, []string{"shard-00/notes.txt", "move it out"}},
+		{"a segment without a number", func(fsys durable.FS) error {
+			return durable.WriteFile(fsys, testName+"/shard-00/x.seg", []byte("hello"))
+		}, ErrCorrupt, []string{"shard-00/x.seg", "move it out"}},
 		{"a segment of another number", func(fsys durable.FS) error {
 			return fsys.Rename(testName+"/shard-00/000000000001.seg", testName+"/shard-00/000000000002.seg")
-		}, "shard-00/000000000001.seg", ErrCorrupt},
+		}, ErrCorrupt, []string{"shard-00/000000000001.seg", "put the file back"}},
 		{"a superblock too long", func(fsys durable.FS) error {
 			return durable.WriteFile(fsys, testName+"/"+formatName, make([]byte, superSize+1))
-		}, formatName, ErrCorrupt},
+		}, ErrCorrupt, []string{formatName, "any copy"}},
 		{"no superblock", func(fsys durable.FS) error {
 			return fsys.Remove(testName + "/" + formatName)
-		}, formatName, fs.ErrNotExist},
+		}, fs.ErrNotExist, []string{formatName, "name the directory"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -247,13 +255,26 @@ func TestMissingAndForeignFiles(t *testing.T) {
 			if err := tt.spoil(fsys); err != nil {
 				t.Fatal(err)
 			}
+			before := contents(t, fsys, testName)
 			l, err := openIn(t.Context(), s.p.cfg, fsys, testName)
 			if err == nil {
-				defer l.Close()
 				_, _, err = l.Lookup(t.Context(), s.p.permanent(0).Key())
+				err = errors.Join(err, l.Close())
 			}
-			if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.file) {
-				t.Fatalf("error = %v, want one that matches %v and names %s", err, tt.is, tt.file)
+			if !errors.Is(err, tt.is) {
+				t.Fatalf("error = %v, want one that matches %v", err, tt.is)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("it says %q, which does not name %q", err, want)
+				}
+			}
+			after := contents(t, fsys, testName)
+			// A slot counts its owners.
+			delete(before, testName+"/"+slotName(0))
+			delete(after, testName+"/"+slotName(0))
+			if !maps.Equal(before, after) {
+				t.Error("something was changed")
 			}
 		})
 	}

@@ -32,12 +32,27 @@ type CorruptError struct {
 	Offset int64
 	// Why says what is wrong, without any content.
 	Why string
+	// Mend says what to do; empty for what holds of lost or altered bytes.
+	Mend string
 }
 
-// Error names file and offset.
+// Error names file, offset and the mend.
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("%s is corrupt at offset %d: %s", e.File, e.Offset, e.Why)
+	mend := e.Mend
+	if mend == "" {
+		mend = mendDamage
+	}
+	return fmt.Sprintf("%s is corrupt at offset %d: %s; %s", e.File, e.Offset, e.Why, mend)
 }
+
+// What mends a [CorruptError]. The long form of the first is in
+// docs/operations.md.
+const (
+	mendDamage  = "stop the controller and keep the directory as evidence; put the file back from a file-system snapshot if nothing was written since, else start with a new data directory (docs/operations.md, A corrupt shard)"
+	mendForeign = "somebody has put it there: stop the controller, move it out of the ledger's directory, and start"
+	mendFormat  = "put it back from any copy of this ledger, since it is written once; if this is the directory of something else, name another directory"
+	mendMark    = "somebody meant the ledger not to be opened: configure where it went, and never remove this mark while it is in use there"
+)
 
 // Is reports whether target is [ErrCorrupt].
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
@@ -114,7 +129,7 @@ func (s superblock) encode() []byte {
 // [ErrCorrupt].
 func decodeSuperblock(b []byte) (superblock, error) {
 	corrupt := func(why string) (superblock, error) {
-		return superblock{}, &CorruptError{File: formatName, Why: why}
+		return superblock{}, &CorruptError{File: formatName, Why: why, Mend: mendFormat}
 	}
 	if len(b) != superSize || string(b[:len(superMagic)]) != superMagic {
 		return corrupt("not a ledger's superblock")

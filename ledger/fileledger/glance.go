@@ -90,6 +90,6 @@ func (s *shard) remember(st *state) {
 	if err != nil {
 		// Whoever looks one of those rows up is told.
 		s.glance.blind.Store(true)
-		s.note(err)
+		s.note(s.failed(err))
 	}
 }

@@ -37,7 +37,7 @@ func listShard(dir durable.FS) (files, error) {
 		case isSeg, isSnap:
 			n, err := strconv.ParseUint(base, 10, 64)
 			if err != nil || n == 0 || isSeg && e.Name != segName(n) || isSnap && e.Name != snapName(n) {
-				return files{}, &CorruptError{File: e.Name, Why: "not the name of a file of this format"}
+				return files{}, &CorruptError{File: e.Name, Why: "not the name of a file of this format", Mend: mendForeign}
 			}
 			if isSeg {
 				f.segments = append(f.segments, n)
@@ -45,7 +45,7 @@ func listShard(dir durable.FS) (files, error) {
 				f.snapshots = append(f.snapshots, n)
 			}
 		default:
-			return files{}, &CorruptError{File: e.Name, Why: "not a file of this format"}
+			return files{}, &CorruptError{File: e.Name, Why: "not a file of this format", Mend: mendForeign}
 		}
 	}
 	return f, nil

@@ -55,7 +55,7 @@ func (l *log) corrupt(err error) error {
 		return &CorruptError{File: l.name + "/" + c.File, Offset: c.Offset, Why: c.Why}
 	}
 	if c, ok := errors.AsType[*CorruptError](err); ok {
-		return &CorruptError{File: l.name + "/" + c.File, Offset: c.Offset, Why: c.Why}
+		return &CorruptError{File: l.name + "/" + c.File, Offset: c.Offset, Why: c.Why, Mend: c.Mend}
 	}
 	if _, told := errors.AsType[*RootError](err); told {
 		return err

@@ -92,7 +92,7 @@ func inspect(dir durable.FS) (superblock, error) {
 			Mend: "name the directory of a ledger, or one that does not exist yet",
 		}
 	case errors.Is(err, durable.ErrTooLarge):
-		return superblock{}, &CorruptError{File: formatName, Offset: superSize, Why: "longer than a superblock"}
+		return superblock{}, &CorruptError{File: formatName, Offset: superSize, Why: "longer than a superblock", Mend: mendFormat}
 	case err != nil:
 		return superblock{}, permission(formatName, err)
 	}
@@ -276,8 +276,7 @@ func readMove(dir durable.FS, name string) (ledger.Move, error) {
 		m.From, m.To, m.Digest = [16]byte(from), [16]byte(to), [32]byte(digest)
 	}
 	if m.IsZero() || string(encodeMove(m)) != string(b) {
-		// Whatever it says, somebody meant the ledger not to be opened.
-		return ledger.Move{}, &CorruptError{File: name, Why: "not the mark of a move"}
+		return ledger.Move{}, &CorruptError{File: name, Why: "not the mark of a move", Mend: mendMark}
 	}
 	return m, nil
 }

@@ -3,7 +3,6 @@ package fileledger
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -116,7 +115,7 @@ func (s *shard) run(ctx context.Context) {
 func (s *shard) start(ctx context.Context) {
 	err := s.pass(ctx, nil)
 	if err == nil {
-		err = s.locked(ctx, s.removeTemps)
+		err = s.failed(s.locked(ctx, s.removeTemps))
 	}
 	s.note(err)
 }
@@ -373,7 +372,7 @@ func (s *shard) holderDead(row ledger.Row, now ledger.Instant) bool {
 		return true
 	}
 	dead, err := s.led.slots.dead(t.Holder)
-	s.note(err) // doubt is no proof: the lease ends by the clock
+	s.note(s.failed(err)) // doubt is no proof: the lease ends by the clock
 	return dead && err == nil
 }
 
@@ -405,7 +404,7 @@ func (s *shard) tidy(ctx context.Context) {
 		return
 	}
 	if s.needsCompaction() {
-		s.note(s.compact(ctx))
+		s.note(s.failed(s.compact(ctx)))
 	}
 }
 
@@ -416,12 +415,12 @@ func (s *shard) maintain(ctx context.Context) {
 	s.tidy(ctx)
 }
 
-// note keeps the error of work that nobody waits for, for [Ledger.Health].
+// note keeps the error of work that nobody waits for, as [shard.failed] has
+// told it, for [Ledger.Health].
 func (s *shard) note(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	err = fmt.Errorf("shard %02d: %w", s.number, s.failed(err))
 	s.upkeep.Store(&err)
 }
 
