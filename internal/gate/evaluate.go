@@ -132,10 +132,6 @@ func (e *evaluation) mayBegin(note Note, newest Standing) error {
 	return nil
 }
 
-func (e *evaluation) standing() Standing {
-	return Standing{Received: e.delivery.Received(), Delivery: e.delivery.Key()}
-}
-
 // refresh reads the gate. A state in which it can't be judged is an error with
 // that reason, and the snapshot of it.
 func (e *evaluation) refresh(ctx context.Context) (Snapshot, error) {
@@ -159,6 +155,7 @@ func (e *evaluation) look(ctx context.Context) look {
 func (e *evaluation) looked(ctx context.Context, l look) (Snapshot, error) {
 	s, err := l.snapshot, l.err
 	if err == nil && s.State != fencepost.ReasonNone {
+		e.left = e.left || s.Revision.IsZero()
 		err = errorf("refresh", s.State, "the gate can't be judged")
 	}
 	if err == nil {

@@ -116,6 +116,34 @@ func (w *work) leave(ctx context.Context) error {
 	return nil
 }
 
+// leaveEnded makes the subject of a delivery that ends without a result unknown
+// again, where the request is not what the event named any more. It may become
+// that once more without a new commit, and healing must notice if the event that
+// says so is lost. A newer evaluation of the same head decides for itself. A
+// request that is open with its head stays known: that its base or rule is
+// another one is no missed delivery.
+func (w *work) leaveEnded(ctx context.Context, why fencepost.Reason) error {
+	switch why {
+	case fencepost.ReasonDraft, fencepost.ReasonClosed:
+	case fencepost.ReasonSuperseded:
+		// After a crash it is not known any more which it was.
+		if !w.left {
+			return nil
+		}
+	default:
+		return nil
+	}
+	newest, err := w.pool.Standings.Newest(ctx, w.gate.Name, w.subject)
+	if err != nil || w.standing().Before(newest) {
+		return err
+	}
+	return w.pool.Standings.Leave(ctx, w.gate.Name, w.subject)
+}
+
+func (w *work) standing() Standing {
+	return Standing{Received: w.delivery.Received(), Delivery: w.delivery.Key()}
+}
+
 // alertEnd tells people of deliveries that ended without a result.
 func (w *work) alertEnd(kind Kind, why fencepost.Reason) {
 	p := w.pool

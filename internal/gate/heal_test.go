@@ -253,3 +253,123 @@ func TestHealingOutlivesAProviderThatIsDown(t *testing.T) {
 		}
 	})
 }
+
+// TestARequestThatEndedWithoutAResultIsUnknownAgain: it may come back as it was,
+// and the event that says so be lost.
+func TestARequestThatEndedWithoutAResultIsUnknownAgain(t *testing.T) {
+	t.Parallel()
+	draft := func(p *provider) { p.state = fencepost.ReasonDraft }
+	closed := func(p *provider) { p.state = fencepost.ReasonClosed }
+	moved := func(p *provider) { p.head = commit("44") }
+	inTheRun := func(move func(p *provider)) func(w *world) {
+		return func(w *world) {
+			w.program.during = func(int) { w.provider.set(move) }
+			w.run()
+		}
+	}
+	at := func(call string, before bool, move func(p *provider)) func(w *world) {
+		return func(w *world) {
+			w.killAt(call, before)
+			w.provider.set(move)
+			w.run()
+		}
+	}
+	for name, end := range map[string]func(w *world){
+		"a draft from the beginning": func(w *world) { w.provider.set(draft); w.run() },
+		"a draft in the run":         inTheRun(draft),
+		"closed in the run":          inTheRun(closed),
+		"another head in the run":    inTheRun(moved),
+		"closed once staged":         at("stage", false, closed),
+		"a draft once staged":        at("stage", false, draft),
+		"another head once staged":   at("stage", false, moved),
+		"closed as it was written":   at("create", true, closed),
+		"a crash before it is ended": func(w *world) { w.provider.set(draft); w.killAt("complete", true); w.run() },
+		"a crash when it was ended":  func(w *world) { w.provider.set(draft); w.killAt("complete", false); w.run() },
+		"a crash before it is left":  func(w *world) { w.provider.set(draft); w.killAt("leave", true); w.run() },
+		"a crash when it was left":   func(w *world) { w.provider.set(draft); w.killAt("leave", false); w.run() },
+		"overtaken without a result": func(w *world) { w.provider.set(func(p *provider) { p.onFind = overtaken }); w.run() },
+		"after an older one, too": func(w *world) {
+			w.killAt("stage", false)
+			w.provider.set(closed)
+			w.deliverAs(7, w.provider.head.ID, "a", "again")
+			w.run()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				s := gate.Subject{Number: 7, Head: w.provider.head.ID, BaseRef: "refs/heads/main"}
+				w.deliver(7, s.Head)
+				end(w)
+				w.wantRuns()
+				if w.known(s) {
+					t.Fatalf("known: healing would not ask for it\n%s", w.journal)
+				}
+				w.heal(s)
+			})
+		})
+	}
+}
+
+// TestARequestWithAResultStaysKnown: nothing is asked for again of what has one,
+// or is to get one with what made it end.
+func TestARequestWithAResultStaysKnown(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world){
+		"a result": (*world).run,
+		// Its head has to be brought up to date, by which another one comes.
+		"another base in the run": func(w *world) {
+			w.program.during = func(int) { w.provider.set(func(p *provider) { p.base = commit("55") }) }
+			w.run()
+		},
+		"a newer evaluation": func(w *world) {
+			w.killAt("stage", true)
+			w.deliverAs(7, w.provider.head.ID, "a", "again")
+			w.run()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				s := gate.Subject{Number: 7, Head: w.provider.head.ID, BaseRef: "refs/heads/main"}
+				w.deliver(7, s.Head)
+				end(w)
+				if !w.known(s) {
+					t.Errorf("not known\n%s", w.journal)
+				}
+			})
+		})
+	}
+}
+
+// heal lets a healer look at a provider that shows the request open and has no
+// log, and wants it told of.
+func (w *world) heal(s gate.Subject) {
+	w.t.Helper()
+	book, err := notebook.Open(w.disk.Process(), notebook.Limits{}, time.Now)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	defer cancel()
+	watcher := &log{open: []gate.OpenRequest{{Subject: s, Changed: time.Now().Add(-time.Hour)}}, shown: map[int64]bool{}}
+	told := &alerts{open: map[string]gate.Alert{}}
+	healer, err := gate.NewHealer(gate.HealConfig{
+		Gates: []gate.Watched{{Gate: "docs", Watcher: watcher}}, Standings: book, Alerts: told, Now: time.Now,
+		Report: func(_ gate.HealReport, err error) {
+			if err != nil {
+				w.t.Error(err)
+			}
+			cancel()
+		},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := errors.Join(healer.Run(ctx), book.Close()); err != nil {
+		w.t.Error(err)
+	}
+	if _, open := told.open["missed_delivery docs:7"]; !open {
+		w.t.Errorf("alerts %v, want that a delivery was missed", told.all())
+	}
+}

@@ -205,7 +205,8 @@ func (n mortalStandings) Advance(ctx context.Context, g gate.Name, s gate.Subjec
 }
 
 func (n mortalStandings) Leave(ctx context.Context, g gate.Name, s gate.Subject) error {
-	return n.book.Leave(ctx, g, s)
+	_, err := call(n.fate, "leave", func() (struct{}, error) { return struct{}{}, n.book.Leave(ctx, g, s) })
+	return err
 }
 
 func (n mortalStandings) Known(ctx context.Context, g gate.Name, s gate.Subject) (bool, error) {

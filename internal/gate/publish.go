@@ -94,6 +94,10 @@ func (w *work) publish(ctx context.Context, s fencepost.StagedPublication, l fen
 
 // complete records that s is published, or that there is nothing to publish.
 func (w *work) complete(ctx context.Context, s fencepost.StagedPublication, why fencepost.Reason) end {
+	// Before the ledger has it: after a crash in between it is done again.
+	if err := w.leaveEnded(ctx, why); err != nil {
+		return stuck(ctx, "leave standing", err)
+	}
 	answer, err := w.pool.Ledger.Complete(ctx, w.delivery, s)
 	if err != nil {
 		return w.ledgerFailed(ctx, "complete", err)
@@ -157,6 +161,7 @@ func (p *publication) show(ctx context.Context) (outcome fencepost.Reason, err e
 		}
 		return "", lookErr
 	case errors.Is(lookErr, ErrOvertaken):
+		p.left = true
 		return fencepost.ReasonSuperseded, nil
 	case lookErr != nil && !errors.Is(lookErr, ErrNotYet):
 		return "", lookErr
@@ -240,6 +245,7 @@ func (p *publication) moved(ctx context.Context, v Verdict) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	p.left = p.left || s.Revision.IsZero()
 	if v.Revision.IsZero() {
 		// A failure that never learnt what the gate is: it belongs to the head,
 		// for as long as the request is open with it.
@@ -269,6 +275,7 @@ func (p *publication) create(ctx context.Context) (outcome fencepost.Reason, err
 	}
 	switch {
 	case errors.Is(err, ErrOvertaken):
+		p.left = true
 		return fencepost.ReasonSuperseded, nil
 	case errors.Is(err, ErrNotYet):
 		return p.hidden(err)

@@ -19,6 +19,9 @@ type work struct {
 	delivery fencepost.AcceptedDelivery
 	subject  Subject
 	note     Note
+	// left is set once the request was seen to be no more what the event
+	// named: closed, a draft, or with another head or base branch.
+	left bool
 }
 
 // An end is how a take-up ended. The set is closed.
