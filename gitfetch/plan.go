@@ -10,8 +10,13 @@ import (
 	"github.com/fencepost/fencepost/gitfetch/internal/pathrule"
 )
 
-// maxLink is the longest text of a symbolic link.
-const maxLink = 4095
+const (
+	// maxLink is the longest text of a symbolic link.
+	maxLink = 4095
+	// namesPerCheck is how many names of one directory are judged between two
+	// looks at whether to go on.
+	namesPerCheck = 1 << 10
+)
 
 // A node is one path of a verified tree: a directory, file, link or gitlink.
 // Nodes stand in the order of the paths' bytes, with a slash after those of
@@ -72,7 +77,7 @@ func newPlanner(t *target, store *pack.Store, have *have) *planner {
 // tree walks from the commit and judges every path. Blobs need not be there.
 func (p *planner) tree(ctx context.Context) error {
 	if len(p.plan.nodes) == 0 {
-		if err := p.begin(); err != nil {
+		if err := p.begin(ctx); err != nil {
 			return err
 		}
 	}
@@ -86,7 +91,7 @@ func (p *planner) advance(ctx context.Context) error {
 		if ready, err := p.ready(); err != nil || !ready {
 			return err
 		}
-		if err := p.begin(); err != nil {
+		if err := p.begin(ctx); err != nil {
 			return err
 		}
 	}
@@ -117,11 +122,11 @@ func (p *planner) ready() (bool, error) {
 }
 
 // begin enters the root of the commit's tree.
-func (p *planner) begin() error {
+func (p *planner) begin(ctx context.Context) error {
 	if err := p.commit(p.t.Commit); err != nil {
 		return err
 	}
-	return p.enter(0)
+	return p.enter(ctx, 0)
 }
 
 // finish finds the content of every file and judges what depends on it.
@@ -347,11 +352,8 @@ func (p *planner) walk(ctx context.Context, all bool) error {
 		if next.mode != object.Dir {
 			continue
 		}
-		if ctx.Err() != nil {
-			return stopped(ctx)
-		}
 		p.path = append(append(p.path, next.name...), '/')
-		if err := p.enter(i); err != nil {
+		if err := p.enter(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -359,7 +361,7 @@ func (p *planner) walk(ctx context.Context, all bool) error {
 }
 
 // enter reads the tree of a directory and judges all its entries at once.
-func (p *planner) enter(dir int32) error {
+func (p *planner) enter(ctx context.Context, dir int32) error {
 	n := &p.plan.nodes[dir]
 	if _, p.again = p.entered[n.id]; !p.again {
 		p.entered[n.id] = struct{}{}
@@ -376,6 +378,9 @@ func (p *planner) enter(dir int32) error {
 	p.names.Enter()
 	f := frame{dir: dir, pathLen: len(p.path)}
 	for entries := object.NewTreeReader(p.buf); ; {
+		if len(f.children)%namesPerCheck == 0 && ctx.Err() != nil {
+			return stopped(ctx)
+		}
 		e, more, err := entries.Next()
 		if err != nil {
 			return fmt.Errorf("tree %s of %q: %w", p.plan.nodes[dir].id, clip(p.shown("")), err)
