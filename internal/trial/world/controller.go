@@ -79,6 +79,51 @@ func NewController(c ControllerConfig) *Controller {
 	}
 }
 
+// URL is the root of its public listener.
+func (c *Controller) URL() string { return rootOf(c.HookURL) }
+
+// rootOf is the root of the server of a URL.
+func rootOf(address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	return scheme + "://" + host
+}
+
+// another makes one more controller, the nth, whose configuration differs from
+// this one's in its ports, and in texts: each is followed by what stands in its
+// place.
+func (c *Controller) another(ctx context.Context, n int, texts ...string) (*Controller, error) {
+	free, err := freeAddresses(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(c.config)
+	if err != nil {
+		return nil, err
+	}
+	public, ops := rootOf(c.HookURL), rootOf(c.ready)
+	place := strings.NewReplacer(append(texts,
+		"\nlisten: "+strings.TrimPrefix(public, "http://"), "\nlisten: "+free[0],
+		"\nops_listen: "+strings.TrimPrefix(ops, "http://"), "\nops_listen: "+free[1],
+	)...)
+	other, dir := *c, filepath.Dir(c.config)
+	other.cmd, other.done = nil, nil
+	other.config, other.Log = filepath.Join(dir, fmt.Sprintf("fencepost-%d.yaml", n)), filepath.Join(dir, fmt.Sprintf("serve-%d.log", n))
+	other.HookURL = "http://" + free[0] + strings.TrimPrefix(c.HookURL, public)
+	other.ready = "http://" + free[1] + strings.TrimPrefix(c.ready, ops)
+	return &other, os.WriteFile(other.config, []byte(place.Replace(string(text))), 0o600)
+}
+
+// elsewhere makes one more controller, the nth, as on another machine: with a
+// data directory of its own, over the database of a URL.
+func (c *Controller) elsewhere(ctx context.Context, n int, database string) (*Controller, error) {
+	secret := fmt.Sprintf("database-%d", n)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(c.config), "secrets", secret), []byte(database), 0o600); err != nil {
+		return nil, err
+	}
+	return c.another(ctx, n, "\ndata_dir: data\n", fmt.Sprintf("\ndata_dir: data-%d\n", n), "file:secrets/database\"", "file:secrets/"+secret+"\"")
+}
+
 // Start starts the process and waits until it says that it is ready. It
 // returns how long that took.
 func (c *Controller) Start(ctx context.Context) (time.Duration, error) {

@@ -48,6 +48,10 @@ type GitLabConfig struct {
 	// Timings is the YAML of the source's timings, Handbook what it holds.
 	Timings  string
 	Handbook map[string]string
+	// Database, where set, is the PostgreSQL URL of the controller's state.
+	Database string
+	// YAML is appended to the configuration, for further sections.
+	YAML string
 	// Args are appended to `fencepost serve`.
 	Args []string
 }
@@ -66,6 +70,8 @@ type GitLabWorld struct {
 	ConfigFile                            string
 	// Client is for requests of the caller's own.
 	Client *http.Client
+	// beside are further controllers over the same database.
+	beside []*Controller
 }
 
 // NewGitLab makes a world whose controller is not started yet. Close it.
@@ -106,7 +112,17 @@ func NewGitLab(ctx context.Context, config GitLabConfig) (_ *GitLabWorld, err er
 	return w, nil
 }
 
-// Close stops the jobs, the controller and the forge. The directory stays.
+// Elsewhere is as [World.Elsewhere].
+func (w *GitLabWorld) Elsewhere(ctx context.Context, database string) (*Controller, error) {
+	c, err := w.Controller.elsewhere(ctx, len(w.beside)+2, database)
+	if err != nil {
+		return nil, err
+	}
+	w.beside = append(w.beside, c)
+	return c, nil
+}
+
+// Close stops the jobs, the controllers and the forge. The directory stays.
 func (w *GitLabWorld) Close() error {
 	var errs []error
 	if w.Forge != nil {
@@ -117,6 +133,9 @@ func (w *GitLabWorld) Close() error {
 	}
 	if w.Controller != nil {
 		errs = append(errs, w.Controller.Stop())
+	}
+	for _, c := range w.beside {
+		errs = append(errs, c.Stop())
 	}
 	if w.Server != nil {
 		errs = append(errs, w.Server.Close())
@@ -130,7 +149,7 @@ func (w *GitLabWorld) Served() string { return filepath.Join(w.Dir, "served", So
 
 // State is as [World.State].
 func (w *GitLabWorld) State(ctx context.Context) (sourcedb.State, []source.RunRow, error) {
-	return sourceState(ctx, filepath.Join(w.Dir, "data"), w.Now)
+	return sourceState(ctx, filepath.Join(w.Dir, "data"), w.Database, w.Now)
 }
 
 // Applied is as [World.Applied].
@@ -208,7 +227,8 @@ func (w *GitLabWorld) makePolicy(ctx context.Context) (err error) {
 
 var gitlabConfiguration = template.Must(template.New("gitlab").Parse(`version: 1
 data_dir: data
-listen: {{.Listen}}
+{{if .World.Database}}database: "file:secrets/database"
+{{end}}listen: {{.Listen}}
 ops_listen: {{.Ops}}
 trust:
   instance:
@@ -247,7 +267,7 @@ sources:
     credential: {token: "file:secrets/source"}
     timings: {{.Timings}}
     sink: {kind: directory, path: {{.Served}}}
-`))
+{{.World.YAML}}`))
 
 func (w *GitLabWorld) configure(public, ops, sum string) error {
 	timings := w.Timings
@@ -268,13 +288,17 @@ func (w *GitLabWorld) configure(public, ops, sum string) error {
 		return err
 	}
 	w.ConfigFile = filepath.Join(w.Dir, "fencepost.yaml")
-	for name, text := range map[string]string{
+	files := map[string]string{
 		"fencepost.yaml":   text.String(),
 		"keys/gitlab.json": string(key),
 		"secrets/signing":  w.SigningToken,
 		"secrets/gate":     w.Forge.NewToken("gatekeeper", gitlab.Maintainer, "read_api", "read_repository"),
 		"secrets/source":   w.Forge.NewToken("reader", gitlab.Reporter, "read_api", "read_repository"),
-	} {
+	}
+	if w.Database != "" {
+		files["secrets/database"] = w.Database
+	}
+	for name, text := range files {
 		file := filepath.Join(w.Dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return err

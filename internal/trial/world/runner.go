@@ -45,9 +45,10 @@ type JobRun struct {
 
 // A Runner starts the policy's job as GitLab's runner does: as a process with
 // the job's variables. Requests of its jobs pass through an address of its own,
-// where answers can be lost.
+// where answers can be lost, and requests sent to one controller or another.
 type Runner struct {
 	binary, url string
+	to          *url.URL // the controller
 	server      *http.Server
 	served      chan error
 
@@ -55,6 +56,7 @@ type Runner struct {
 	// Guarded by mu:
 	runs  []*JobRun
 	spoil func(*http.Request, []byte) bool
+	route func(*http.Request) string
 }
 
 // newRunner starts what stands between the jobs and a controller.
@@ -68,10 +70,10 @@ func newRunner(ctx context.Context, binary, controller string) (*Runner, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{binary: binary, url: "http://" + listener.Addr().String(), served: make(chan error, 1)}
+	r := &Runner{binary: binary, url: "http://" + listener.Addr().String(), to: to, served: make(chan error, 1)}
 	transport := &http.Transport{DisableKeepAlives: true}
 	proxy := &httputil.ReverseProxy{
-		Rewrite:        func(p *httputil.ProxyRequest) { p.SetURL(to) },
+		Rewrite:        func(p *httputil.ProxyRequest) { p.SetURL(r.target(p.In)) },
 		Transport:      transport,
 		ModifyResponse: r.pass,
 		// Nobody there is answered by nothing, as it would be without a proxy.
@@ -80,6 +82,30 @@ func newRunner(ctx context.Context, binary, controller string) (*Runner, error) 
 	r.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet}
 	go func() { r.served <- r.server.Serve(listener) }()
 	return r, nil
+}
+
+// target is the controller that a request goes to.
+func (r *Runner) target(req *http.Request) *url.URL {
+	r.mu.Lock()
+	route := r.route
+	r.mu.Unlock()
+	if route == nil {
+		return r.to
+	}
+	// What is no URL is answered by nobody, as a request without a host is.
+	to, err := url.Parse(route(req))
+	if err != nil {
+		return &url.URL{}
+	}
+	return to
+}
+
+// Route has each request of a job go to the controller whose [Controller.URL]
+// is returned for it, as a load balancer does.
+func (r *Runner) Route(route func(*http.Request) string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.route = route
 }
 
 // pass passes an answer on, unless it is to be lost.

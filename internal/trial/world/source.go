@@ -94,11 +94,15 @@ func (w *World) makeSource(ctx context.Context) (section, token string, err erro
 // State is what the controller knows of the source, with the runs that it
 // made, the newest first.
 func (w *World) State(ctx context.Context) (s sourcedb.State, runs []source.RunRow, err error) {
-	return sourceState(ctx, w.DataDir(), w.Now)
+	return sourceState(ctx, w.DataDir(), w.Database, w.Now)
 }
 
-func sourceState(ctx context.Context, data string, now func() time.Time) (s sourcedb.State, runs []source.RunRow, err error) {
-	db, err := store.Open(ctx, store.Options{Path: filepath.Join(data, "state.db"), Now: now, Existing: true})
+func sourceState(ctx context.Context, data, database string, now func() time.Time) (s sourcedb.State, runs []source.RunRow, err error) {
+	o := store.Options{URL: database, Now: now, Existing: true}
+	if database == "" {
+		o.Path = filepath.Join(data, "state.db")
+	}
+	db, err := store.Open(ctx, o)
 	if err != nil {
 		return s, nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"text/template"
 	"time"
 
@@ -143,57 +142,30 @@ func New(ctx context.Context, config Config) (_ *World, err error) {
 	if err := w.configure(hook, ops, installation.ID()); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
-	w.Controller = w.controller(filepath.Join(w.Dir, "serve.log"), w.ConfigFile, w.HookURL, w.OpsURL)
-	return w, nil
-}
-
-func (w *World) controller(log, config, hookURL, opsURL string) *Controller {
-	return &Controller{
-		Log: log, HookURL: hookURL, binary: w.Binary, config: config, args: w.Args,
-		ready: opsURL + "/readyz", client: w.Client, now: w.Now,
+	w.Controller = &Controller{
+		Log: filepath.Join(w.Dir, "serve.log"), HookURL: w.HookURL, binary: w.Binary, config: w.ConfigFile, args: w.Args,
+		ready: w.OpsURL + "/readyz", client: w.Client, now: w.Now,
 	}
+	return w, nil
 }
 
 // Beside makes one more controller over the same data directory, with ports
 // of its own, which is not started yet. [World.Close] stops it.
-func (w *World) Beside(ctx context.Context) (*Controller, error) { return w.another(ctx, nil) }
+func (w *World) Beside(ctx context.Context) (*Controller, error) {
+	return w.joins(w.Controller.another(ctx, len(w.beside)+2))
+}
 
 // Elsewhere makes one more controller as on another machine: with a data
 // directory of its own, over the database of a URL. It is not started yet;
 // [World.Close] stops it.
 func (w *World) Elsewhere(ctx context.Context, database string) (*Controller, error) {
-	secret := fmt.Sprintf("database-%d", len(w.beside)+2)
-	if err := os.WriteFile(filepath.Join(w.Dir, "secrets", secret), []byte(database), 0o600); err != nil {
-		return nil, err
-	}
-	return w.another(ctx, []string{
-		"\ndata_dir: data\n", fmt.Sprintf("\ndata_dir: data-%d\n", len(w.beside)+2),
-		"file:secrets/database\"", "file:secrets/" + secret + "\"",
-	})
+	return w.joins(w.Controller.elsewhere(ctx, len(w.beside)+2, database))
 }
 
-// another makes one more controller whose configuration differs in these
-// texts and its ports.
-func (w *World) another(ctx context.Context, differ []string) (*Controller, error) {
-	free, err := freeAddresses(ctx, 2)
+func (w *World) joins(c *Controller, err error) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	hook, ops := free[0], free[1]
-	text, err := os.ReadFile(w.ConfigFile)
-	if err != nil {
-		return nil, err
-	}
-	place := strings.NewReplacer(append(differ,
-		"\nlisten: "+strings.TrimSuffix(strings.TrimPrefix(w.HookURL, "http://"), "/hooks/"+Gate), "\nlisten: "+hook,
-		"\nops_listen: "+strings.TrimPrefix(w.OpsURL, "http://"), "\nops_listen: "+ops,
-	)...)
-	name := filepath.Join(w.Dir, fmt.Sprintf("fencepost-%d.yaml", len(w.beside)+2))
-	if err := os.WriteFile(name, []byte(place.Replace(string(text))), 0o600); err != nil {
-		return nil, err
-	}
-	log := filepath.Join(w.Dir, fmt.Sprintf("serve-%d.log", len(w.beside)+2))
-	c := w.controller(log, name, "http://"+hook+"/hooks/"+Gate, "http://"+ops)
 	w.beside = append(w.beside, c)
 	return c, nil
 }
