@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/durable/crashfs"
 	"github.com/fencepost/fencepost/ledger"
 	"github.com/fencepost/fencepost/ledger/ledgertest"
@@ -201,6 +202,61 @@ func TestRetireIsCrashSafeAtEveryCall(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestVerifyKnowsThatRetiredRowsAreHidden: what one set signed may come again
+// under another one with the same secret. It is a new row, beside the retired
+// one of the same key that stays in the table until the next compaction.
+func TestVerifyKnowsThatRetiredRowsAreHidden(t *testing.T) {
+	t.Parallel()
+	p, disk := newPlay(t), crashfs.New(crashfs.Options{})
+	l, err := openIn(t.Context(), p.cfg, disk.Process(), testName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := func(set fencepost.TrustSetName) fencepost.AcceptedDelivery {
+		return ledgertest.Deliver(t, ledgertest.Spec{ID: "the same", TrustSet: set})
+	}
+	if err := p.take(l, signed("old"), "result", "done"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := l.Retire(t.Context(), ledger.MarkOf("old")); err != nil || n != 1 {
+		t.Fatalf("retire: %d, %v; want 1", n, err)
+	}
+	verify := func(when string) {
+		t.Helper()
+		report, err := verifyIn(t.Context(), durable.Sub(disk.Process(), testName))
+		if err == nil {
+			err = report.Err()
+		}
+		if err != nil || report.Shards[0].Done != 1 {
+			t.Errorf("%s: verify: %v, and %+v; want one done row", when, err, report.Shards)
+		}
+		rows := 0
+		for r, err := range l.Rows(t.Context()) {
+			if err != nil || r.Trust != ledger.MarkOf("new") {
+				t.Errorf("%s: row %+v, %v", when, r, err)
+			}
+			rows++
+		}
+		if rows != 1 {
+			t.Errorf("%s: %d rows, want 1", when, rows)
+		}
+	}
+	if err := p.take(l, signed("new"), "result", "done"); err != nil {
+		t.Fatal(err)
+	}
+	verify("beside the retired row")
+	if err := l.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	verify("after a compaction")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
