@@ -21,9 +21,10 @@ type Options struct {
 	// Progress, where set, is told after each entry how many of how many
 	// entries are in.
 	Progress func(done, total int64)
-	// Stop, where set, ends the work with its error. It is asked now and then
-	// while deltas are resolved, which can take long and wait for no source.
-	// It must be safe for concurrent use.
+	// Stop, where set, ends the work with its error. It is asked before each
+	// entry is resolved, and now and then within a large delta: thousands can
+	// wait for that when nothing more is to come from the source. It must be
+	// safe for concurrent use.
 	Stop func() error
 	// Abort, where set, is called once if an object is found wrong while the
 	// source is being waited for: the source should then return soon.
@@ -215,7 +216,7 @@ func (r *reader) resolveAll() error {
 		switch {
 		case err != nil || j.content == nil:
 		default:
-			if err = r.to.do(j); err != nil {
+			if err = r.do(j); err != nil {
 				err = inEntry(j.entry, err)
 				close(r.failed)
 				if r.opts.Abort != nil {
@@ -231,6 +232,17 @@ func (r *reader) resolveAll() error {
 		}
 	}
 	return err
+}
+
+// do does one job, unless it is too late for that.
+func (r *reader) do(j job) error {
+	if r.opts.Stop != nil {
+		if err := r.opts.Stop(); err != nil {
+			j.content.Release()
+			return err
+		}
+	}
+	return r.to.do(j)
 }
 
 // send hands a job over.

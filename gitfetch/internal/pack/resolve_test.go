@@ -1,6 +1,8 @@
 package pack
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -42,4 +44,52 @@ func TestAWaitingDeltaNeedsNoMemoryThatItsTextHolds(t *testing.T) {
 		}
 		wantObject(t, s, object.Blob, want)
 	})
+}
+
+// An announced source says when it was read to its end.
+type announced struct {
+	pieces
+	ended chan struct{}
+}
+
+func (a *announced) Next() ([]byte, error) {
+	p, err := a.pieces.Next()
+	if errors.Is(err, io.EOF) {
+		close(a.ended)
+	}
+	return p, err
+}
+
+// TestStoppingEndsWhatWaitsToBeResolved has a thousand deltas that make a MiB
+// each, all of them received when it is time to stop.
+func TestStoppingEndsWhatWaitsToBeResolved(t *testing.T) {
+	t.Parallel()
+	const deltas, size, result = 1000, 1 << 16, 1 << 20
+	var b packtest.Builder
+	base := strings.Repeat("x", size)
+	id := b.Object(object.Blob, []byte(base))
+	instructions := make([][]byte, result/size-1)
+	for i := range instructions {
+		instructions[i] = packtest.Copy(0, size)
+	}
+	received := int64(size)
+	for i := range deltas {
+		own := fmt.Sprintf("%04d", i)
+		text := packtest.Delta(size, result-size+int64(len(own)), append(instructions, packtest.Insert(own))...)
+		b.Ref(id, text)
+		received += int64(len(text))
+	}
+	l := limits()
+	l.Objects, l.BlobBytes, l.InflatedBytes = deltas+1, 2<<20, 2<<30
+	why := errors.New("lease lost")
+	source := &announced{pieces{b.Bytes(), 1 << 16, io.EOF}, make(chan struct{})}
+	inflated := int64(0)
+	_, err := Read(source, Options{
+		Limits: l, Create: func() (File, error) { return newMemFile(), nil }, Inflated: &inflated,
+		// The first one who asks waits until nothing more is to come.
+		Stop: func() error { <-source.ended; return why },
+	})
+	if !errors.Is(err, why) || inflated != received {
+		t.Errorf("err = %v with %d bytes inflated; want %v with the %d that were received", err, inflated, why, received)
+	}
 }
