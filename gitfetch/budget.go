@@ -32,6 +32,7 @@ const (
 	BudgetComponent     Budget = "component_bytes"
 	BudgetPath          Budget = "path_bytes"
 	BudgetLinks         Budget = "links"
+	BudgetLinkBytes     Budget = "link_bytes"
 	BudgetOutput        Budget = "output_bytes"
 )
 
@@ -93,6 +94,9 @@ type Budgets struct {
 	PathBytes int
 	// Links is the most symbolic links. Default 10,000.
 	Links int64
+	// LinkBytes is the most that the texts of all symbolic links come to, which
+	// are in memory together while they are judged. Default 4 MiB.
+	LinkBytes int64
 	// OutputBytes is the most that all written files come to; one object may
 	// be many files. Default 1 GiB.
 	OutputBytes int64
@@ -119,6 +123,7 @@ func DefaultBudgets() Budgets {
 		ComponentBytes: 255,
 		PathBytes:      4096,
 		Links:          10_000,
+		LinkBytes:      4 << 20,
 		OutputBytes:    1 << 30,
 	}
 }
@@ -153,6 +158,7 @@ func (b Budgets) orDefaults() (Budgets, error) {
 		fill(&b.ComponentBytes, d.ComponentBytes, BudgetComponent),
 		fill(&b.PathBytes, d.PathBytes, BudgetPath),
 		fill(&b.Links, d.Links, BudgetLinks),
+		fill(&b.LinkBytes, d.LinkBytes, BudgetLinkBytes),
 		fill(&b.OutputBytes, d.OutputBytes, BudgetOutput),
 	)
 	// Indexes of objects and paths are 32 bits wide, and directories are

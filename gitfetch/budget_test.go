@@ -75,6 +75,10 @@ func TestEveryBudgetTripsByItsName(t *testing.T) {
 			l := f.blob("x")
 			return f.tree(packtest.Entry{Mode: "120000", Name: "l1", ID: l}, packtest.Entry{Mode: "120000", Name: "l2", ID: l})
 		}, func(r *gitfetch.Request) { r.Budgets.Links, r.Policy.Symlinks = 1, gitfetch.SymlinksAsData }},
+		{gitfetch.BudgetLinkBytes, 3, "l2", func(f *forge) fencepost.ObjectID {
+			l := f.blob("xy")
+			return f.tree(packtest.Entry{Mode: "120000", Name: "l1", ID: l}, packtest.Entry{Mode: "120000", Name: "l2", ID: l})
+		}, func(r *gitfetch.Request) { r.Budgets.LinkBytes, r.Policy.Symlinks = 3, gitfetch.SymlinksInside }},
 	}
 	for i, tt := range tests {
 		t.Run(fmt.Sprintf("%d %s", i, tt.budget), func(t *testing.T) {

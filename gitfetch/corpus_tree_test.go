@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
@@ -274,5 +275,30 @@ func linkAttacks() []attack {
 			}
 			return f.tree(entries...)
 		}, asData))},
+		{"a link of a thousand names", "time", breaks("link-target"), one(strings.Repeat("é/", 999) + "é")},
+		{"ten thousand links of a thousand names each", "memory", over(gitfetch.BudgetLinkBytes), roomy(64<<20, tree(longLinks(1364)))},
+		{"links that take long to judge", "time", over(gitfetch.BudgetTotal), roomy(256<<20, rooted(longLinks(255), func(r *gitfetch.Request) {
+			inside(r)
+			r.Budgets.LinkBytes, r.Budgets.Total = 64<<20, 300*time.Millisecond
+		}))},
+	}
+}
+
+// longLinks is a tree of ten thousand links, each with a text of its own of
+// that many names, which takes a few bytes to send.
+func longLinks(names int) func(f *forge) fencepost.ObjectID {
+	return func(f *forge) fencepost.ObjectID {
+		const numbers = 5
+		text := strings.Repeat("é/", names-2) + "é"
+		size := int64(len(text))
+		base := f.b.Offset()
+		f.b.Object(object.Blob, []byte(text))
+		entries := []packtest.Entry{file("f", packtest.ID(object.Blob, []byte(text)))}
+		for i := range 10_000 {
+			own := fmt.Sprintf("%0*d", numbers, i)
+			f.b.Ofs(base, packtest.Delta(size, size+numbers+1, packtest.Insert(own+"/"), packtest.Copy(0, size)))
+			entries = append(entries, link("l"+own, packtest.ID(object.Blob, []byte(own+"/"+text))))
+		}
+		return f.tree(entries...)
 	}
 }

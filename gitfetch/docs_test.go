@@ -124,6 +124,7 @@ func budgetWords() map[gitfetch.Budget]string {
 		gitfetch.BudgetComponent:     "one component",
 		gitfetch.BudgetPath:          "one path",
 		gitfetch.BudgetLinks:         "symbolic links",
+		gitfetch.BudgetLinkBytes:     "their texts together",
 		gitfetch.BudgetOutput:        "all written files, each as often as it is written",
 	}
 }

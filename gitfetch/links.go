@@ -2,7 +2,6 @@ package gitfetch
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/fencepost/fencepost"
@@ -19,14 +18,22 @@ const (
 	ruleLinkLoop   = "link-loop"
 )
 
-// maxHops is how many links one link may lead through.
-const maxHops = 8
+const (
+	// maxHops is how many links one link may lead through.
+	maxHops = 8
+	// maxLinkNames is how many names a link's text may hold. No path of a tree
+	// has more components, unless a budget was raised that far.
+	maxLinkNames = 255
+	// nodesPerCheck is how many nodes that are no links are passed between two
+	// looks at whether to go on.
+	nodesPerCheck = 1 << 10
+)
 
 // A linkModel is a tree as its links see it.
 type linkModel struct {
 	nodes   []node
 	entries map[entryKey]int32
-	targets map[fencepost.ObjectID]linkTarget
+	texts   map[fencepost.ObjectID]string // of links, each legal by itself
 	names   *pathrule.Checker
 }
 
@@ -35,37 +42,40 @@ type entryKey struct {
 	name string
 }
 
-// A linkTarget is what a link says, and whether any link may say it.
-type linkTarget struct {
-	parts []string
-	legal bool
-}
-
 // checkLinks proves of each link in the plan that it stays in the tree: its
 // text does, read by itself, and so does the place it leads to through the
 // tree's other links. A link may lead to nothing, as some in test data do, and
 // what was left out is nothing.
+//
+// It holds every distinct text, which the budget of links' bytes bounds, and
+// walks a text without taking it apart.
 func checkLinks(ctx context.Context, p *plan, text func(*node) (string, error), names Names) error {
 	m := &linkModel{
 		nodes:   p.nodes,
 		entries: make(map[entryKey]int32, len(p.nodes)),
-		targets: make(map[fencepost.ObjectID]linkTarget),
+		texts:   make(map[fencepost.ObjectID]string),
 		names:   pathrule.NewChecker(names.rules()),
 	}
 	for i := 1; i < len(p.nodes); i++ {
 		n := &p.nodes[i]
+		if (n.mode == object.Link || i%nodesPerCheck == 0) && ctx.Err() != nil {
+			return stopped(ctx)
+		}
 		if n.out {
 			continue
 		}
 		m.entries[entryKey{n.parent, n.name}] = int32(i)
-		if _, known := m.targets[n.id]; known || n.mode != object.Link {
+		if _, known := m.texts[n.id]; known || n.mode != object.Link {
 			continue
 		}
 		target, err := text(n)
 		if err != nil {
 			return err
 		}
-		m.targets[n.id] = m.read(target)
+		if !m.legal(target) {
+			return &PathError{Path: clip(pathOf(p.nodes, int32(i))), Rule: ruleLinkTarget}
+		}
+		m.texts[n.id] = target
 	}
 	for i := range p.nodes {
 		if p.nodes[i].mode != object.Link || p.nodes[i].out {
@@ -81,33 +91,35 @@ func checkLinks(ctx context.Context, p *plan, text func(*node) (string, error), 
 	return nil
 }
 
-// read takes a link's text apart. It is legal if it is relative, free of what
-// some system reads in another way, and each of its parts but "." and ".." is
-// a name that a tree may hold: so it is no other spelling of those, nor of
-// ".git".
-func (m *linkModel) read(target string) linkTarget {
-	parts := strings.Split(target, "/")
-	legal := target != "" && target[0] != '/' && !hasControl([]byte(target)) && !strings.Contains(target, `\`)
-	for _, part := range parts {
-		if part != "" && part != "." && part != ".." && m.names.Check(part, pathrule.File) != "" {
-			legal = false
+// legal reports whether any link may say that: it is relative, free of what
+// some system reads in another way, not of endless names, and each of its
+// parts but "." and ".." is a name that a tree may hold, so that it is no other
+// spelling of those, nor of ".git".
+func (m *linkModel) legal(target string) bool {
+	if target == "" || target[0] == '/' || hasControl([]byte(target)) || strings.Contains(target, `\`) {
+		return false
+	}
+	names := 0
+	for part := range strings.SplitSeq(target, "/") {
+		if part == "" || part == "." || part == ".." {
+			continue
+		}
+		if names++; names > maxLinkNames || m.names.Check(part, pathrule.File) != "" {
+			return false
 		}
 	}
-	return linkTarget{parts, legal}
+	return true
 }
 
 // judge returns the rule that a link breaks, or "".
 func (m *linkModel) judge(link int32) string {
-	target := m.targets[m.nodes[link].id]
-	if !target.legal {
-		return ruleLinkTarget
-	}
+	target := m.texts[m.nodes[link].id]
 	dir := m.nodes[link].parent
 	depth := 0
 	for at := dir; at > 0; at = m.nodes[at].parent {
 		depth++
 	}
-	for _, part := range target.parts {
+	for part := range strings.SplitSeq(target, "/") {
 		switch part {
 		case "", ".":
 		case "..":
@@ -119,16 +131,19 @@ func (m *linkModel) judge(link int32) string {
 			return ruleLinkEscape
 		}
 	}
-	return m.follow(dir, target.parts)
+	return m.follow(dir, target)
 }
 
 // follow walks a target through the tree, from the directory at.
-func (m *linkModel) follow(at int32, todo []string) string {
-	hops := 0
-	nowhere := false // past what the tree holds
-	for len(todo) > 0 {
-		part := todo[0]
-		todo = todo[1:]
+func (m *linkModel) follow(at int32, target string) string {
+	todo := []string{target} // the rest of each text on the way, the innermost last
+	nowhere := false         // past what the tree holds
+	for hops := 0; len(todo) > 0; {
+		top := len(todo) - 1
+		part, rest, more := strings.Cut(todo[top], "/")
+		if todo[top] = rest; !more {
+			todo = todo[:top]
+		}
 		switch {
 		case part == "" || part == ".":
 			continue
@@ -154,11 +169,7 @@ func (m *linkModel) follow(at int32, todo []string) string {
 		if hops++; hops > maxHops {
 			return ruleLinkLoop
 		}
-		next := m.targets[m.nodes[i].id]
-		if !next.legal {
-			return ruleLinkTarget
-		}
-		todo = append(slices.Clone(next.parts), todo...)
+		todo = append(todo, m.texts[m.nodes[i].id])
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package gitfetch
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -164,6 +165,46 @@ func TestNoLinkThatIsMadeLeadsOut(t *testing.T) {
 	// Both sides of the rule are met, or the test shows nothing.
 	if accepted < trees/50 || out < trees/50 {
 		t.Errorf("of %d trees %d with links are taken, and %d refused that lead out", trees, accepted, out)
+	}
+}
+
+// TestJudgingLinksEndsWithItsContext at the next one, be it while their texts
+// are read or after.
+func TestJudgingLinksEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	const links = 20
+	p := &plan{nodes: []node{{parent: -1, mode: object.Dir}}}
+	for i := range byte(links) {
+		p.nodes = append(p.nodes, node{name: string('a' + rune(i)), mode: object.Link, id: fencepost.ObjectID{i + 1}})
+	}
+	for asked, want := range map[int]int{0: 0, 7: 7, links: links, links + 3: links} {
+		read := 0
+		text := func(n *node) (string, error) { read++; return "to/" + n.name, nil }
+		if err := checkLinks(&patience{t.Context(), asked}, p, text, NamesPortable); !errors.Is(err, context.Canceled) || read != want {
+			t.Errorf("after %d questions: %d texts were read, err = %v, want %d, %v", asked, read, err, want, context.Canceled)
+		}
+	}
+	if err := checkLinks(&patience{t.Context(), 2 * links}, p, func(*node) (string, error) { return "to", nil }, NamesPortable); err != nil {
+		t.Errorf("in time: %v", err)
+	}
+}
+
+func TestALinkHasSoManyNamesAtMost(t *testing.T) {
+	t.Parallel()
+	p := &plan{nodes: []node{{parent: -1, mode: object.Dir}, {name: "l", mode: object.Link, id: fencepost.ObjectID{1}}}}
+	for text, want := range map[string]string{
+		strings.Repeat("x/", maxLinkNames):        "",
+		strings.Repeat("x/", maxLinkNames) + "x":  ruleLinkTarget,
+		strings.Repeat("./", 2000) + "x":          "",
+		strings.Repeat("/", 10) + "x":             ruleLinkTarget,
+		"x" + strings.Repeat("/", 2000):           "",
+		strings.Repeat("x/", maxLinkNames) + "..": ruleLinkEscape,
+	} {
+		err := checkLinks(t.Context(), p, func(*node) (string, error) { return text, nil }, NamesPortable)
+		path, _ := errors.AsType[*PathError](err)
+		if err != nil && path == nil || err == nil && want != "" || path != nil && path.Rule != want {
+			t.Errorf("%d bytes: err = %v, want %q", len(text), err, want)
+		}
 	}
 }
 

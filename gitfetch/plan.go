@@ -161,6 +161,7 @@ type planner struct {
 	entered map[fencepost.ObjectID]struct{} // trees of directories walked
 	again   bool                            // the directory being entered is one of those
 	repeats int64                           // paths in such directories
+	texts   int64                           // bytes of the links that are made
 	stack   []frame
 	buf     []byte // content of the tree being read
 	path    []byte // path of the directory being walked, with its last slash
@@ -280,9 +281,16 @@ func (p *planner) charge(n *node, path string) error {
 	}
 	p.plan.output += n.size
 	p.plan.files++
-	if n.mode == object.Link && (n.size == 0 || n.size > maxLink) {
+	if n.mode != object.Link {
+		return nil
+	}
+	if n.size == 0 || n.size > maxLink {
 		return &PathError{Path: clip(path), Rule: ruleLinkTarget}
 	}
+	if n.size > b.LinkBytes-p.texts {
+		return &BudgetError{Budget: BudgetLinkBytes, Limit: b.LinkBytes, Path: clip(path)}
+	}
+	p.texts += n.size
 	return nil
 }
 
