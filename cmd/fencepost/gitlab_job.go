@@ -34,23 +34,26 @@ type jobRun struct {
 func (m Main) gitlabJobCommand() *cobra.Command {
 	var j jobRun
 	cmd := &cobra.Command{
-		Use:   "gitlab-job --controller URL --route NAME",
+		Use:   "gitlab-job --controller URL/jobs/NAME",
 		Short: "In a GitLab policy job: ask the controller, wait, and pass only if the gate does",
 		Long: `In the job of a pipeline execution policy: send the job's ID token to the
 controller, wait for the result of its gate, and print the report. The exit code
 is the gate: 0 for a pass of exactly this job's delivery, 1 for everything else:
 a block, a train that moved on, a refusal, a timeout, any doubt.
 
+The gate is the one that the controller's URL names, or --route; never one that
+the environment names, since who sets a project's variables would choose it.
+
 The token is read from an environment variable and is never printed. Certificates
 are those of the system and of --ca; SSL_CERT_FILE and SSL_CERT_DIR are not
 heeded, since who sets a project's variables would choose them.`,
-		Example: "  fencepost gitlab-job --controller https://fencepost.example.org --route docs",
+		Example: "  fencepost gitlab-job --controller https://fencepost.example.org/jobs/docs",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return m.gitlabJob(cmd.Context(), j) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&j.controller, "controller", "", "the controller's public URL")
-	fl.StringVar(&j.route, "route", "", "the gate's name in the controller's configuration")
+	fl.StringVar(&j.controller, "controller", "", "the controller's public URL, followed by /jobs/ and the gate's name")
+	fl.StringVar(&j.route, "route", "", "the gate's name in the controller's configuration, where the URL does not have it")
 	fl.StringVar(&j.tokenEnv, "token-env", tokenVariable, "the environment variable that has the job's ID token")
 	fl.StringVar(&j.mergeRequest, "merge-request", "", "the merge request's number; $"+requestVariable+" unless given")
 	fl.DurationVar(&j.timeout, "timeout", 30*time.Minute, "how long to wait for the result at most")
@@ -99,10 +102,8 @@ func failing(r jobclient.Report) string {
 
 func (m Main) jobConfig(j jobRun) (jobclient.Config, error) {
 	var none jobclient.Config
-	for _, f := range [...]struct{ flag, value string }{{"--controller", j.controller}, {"--route", j.route}} {
-		if f.value == "" {
-			return none, usagef("gitlab-job needs %s", f.flag)
-		}
+	if j.controller == "" {
+		return none, usagef("gitlab-job needs --controller: https://HOST/jobs/NAME, where NAME is the gate's in the controller's configuration")
 	}
 	token, ok := m.LookupEnv(j.tokenEnv)
 	if !ok || token == "" {

@@ -90,7 +90,8 @@ func TestGitLabJobExitsAsTheGateSays(t *testing.T) {
 			if tc.result == "<html>" {
 				return
 			}
-			code, out, errs = runJob(t, t.Context(), jobEnv, append(args, "--json")...)
+			args = []string{"--controller", server.URL + "/jobs/docs", "--allow-http", "--json"}
+			code, out, errs = runJob(t, t.Context(), jobEnv, args...)
 			if code != tc.code || !strings.HasPrefix(out, `{"delivery":"`+jobDelivery+`","outcome":"`) || strings.Count(out, "\n") != 1 || strings.Contains(errs, "the mend") {
 				t.Errorf("as JSON: code %d, out %q, err %q", code, out, errs)
 			}
@@ -116,8 +117,12 @@ func TestGitLabJobSaysWhatIsMissing(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no controller":       {jobEnv, base[2:], "needs --controller"},
-		"no route":            {jobEnv, base[:2], "needs --route"},
+		"no controller": {jobEnv, base[2:], "needs --controller: https://HOST/jobs/NAME"},
+		"no route":      {jobEnv, base[:2], "it is not said which gate: the controller's URL must end in /jobs/NAME"},
+		"two routes":    {jobEnv, []string{"--controller", "https://fencepost.invalid/jobs/docs", "--route", "other"}, "names another gate than the route"},
+		"an environment's": {map[string]string{
+			"FENCEPOST_ID_TOKEN": jobToken, "CI_MERGE_REQUEST_IID": "7", "FENCEPOST_ROUTE": "docs", "FENCEPOST_CONTROLLER": "https://fencepost.invalid/jobs/docs",
+		}, nil, "needs --controller"},
 		"no token":            {without("FENCEPOST_ID_TOKEN"), base, "$FENCEPOST_ID_TOKEN is not set; give the job id_tokens: {FENCEPOST_ID_TOKEN: {aud: …}}"},
 		"no token's form":     {other, append(base, "--token-env", "OTHER"), "must be an ID token"},
 		"no merge request":    {without("CI_MERGE_REQUEST_IID"), base, "where GitLab sets $CI_MERGE_REQUEST_IID"},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -37,13 +38,13 @@ const (
 	sayEvery = time.Minute
 )
 
-// A Config is what a run is given. All but Roots, Say and Transport is
+// A Config is what a run is given. All but Route, Roots, Say and Transport is
 // required.
 type Config struct {
 	// Controller is the controller's public URL: https, without user, query or
-	// fragment.
+	// fragment. It may be that of the gate's jobs, …/jobs/ROUTE.
 	Controller string
-	// Route is the gate's.
+	// Route is the gate's; empty where Controller has it.
 	Route fencepost.RouteName
 	// Token is the job's ID token.
 	Token fencepost.Secret
@@ -88,8 +89,11 @@ func (c Config) endpoint() (*url.URL, error) {
 		return nil, configf("the controller's URL is plain http, which would give the token away; use https")
 	case u.Scheme == "http" && !isLoopback(u.Hostname()):
 		return nil, configf("plain http is for this machine itself alone: the controller's host must be localhost or a loopback address")
-	case !isRouteName(string(c.Route)):
-		return nil, configf("the route must be the gate's name in the controller's configuration: 1 to 63 of a-z, 0-9 and single -")
+	}
+	at, err := c.jobs(u)
+	switch {
+	case err != nil:
+		return nil, err
 	case !isToken(c.Token):
 		return nil, configf("the token must be an ID token of the job: three parts of base64url with dots between, %d bytes at most", maxToken)
 	case c.MergeRequest < 1:
@@ -99,7 +103,30 @@ func (c Config) endpoint() (*url.URL, error) {
 	case c.Now == nil:
 		return nil, configf("the clock is missing")
 	}
-	return u.JoinPath("jobs", string(c.Route)), nil
+	return at, nil
+}
+
+// jobs is where the jobs of the gate go, whose name stands in the controller's
+// URL or beside it.
+func (c Config) jobs(u *url.URL) (*url.URL, error) {
+	route, named, at := string(c.Route), "", *u
+	at.Path = strings.TrimSuffix(u.Path, "/")
+	if dir, last := path.Split(at.Path); path.Base(dir) == "jobs" {
+		named = last
+	}
+	switch {
+	case route == "" && named == "":
+		return nil, configf("it is not said which gate: the controller's URL must end in /jobs/NAME, or the route be given; NAME is the gate's in the controller's configuration")
+	case route != "" && named != "" && route != named:
+		// What was meant can't be known: nothing of it is told.
+		return nil, configf("the controller's URL names another gate than the route; give one of them")
+	case named == "":
+		named, at.Path = route, at.Path+"/jobs/"+route
+	}
+	if !isRouteName(named) {
+		return nil, configf("the route must be the gate's name in the controller's configuration: 1 to 63 of a-z, 0-9 and single -")
+	}
+	return &at, nil
 }
 
 func isLoopback(host string) bool {

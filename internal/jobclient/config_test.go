@@ -1,6 +1,7 @@
 package jobclient_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,11 @@ func TestWhatIsMissingOrUnsafeIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		"with an escape":     func(c *jobclient.Config) { c.Controller = "https://controller.example/a%2fb" },
 		"no URL at all":      func(c *jobclient.Config) { c.Controller = "https://" + canary + "\x7f" },
 		"no route":           func(c *jobclient.Config) { c.Route = "" },
+		"jobs of no route":   func(c *jobclient.Config) { c.Controller, c.Route = "https://controller.example/jobs/", "" },
+		"hooks of a route":   func(c *jobclient.Config) { c.Controller, c.Route = "https://controller.example/hooks/docs", "" },
+		"two routes":         func(c *jobclient.Config) { c.Controller = "https://controller.example/jobs/other" },
+		"no name in the URL": func(c *jobclient.Config) { c.Controller, c.Route = "https://controller.example/jobs/Docs_"+canary, "" },
+		"dots in the URL":    func(c *jobclient.Config) { c.Controller, c.Route = "https://controller.example/jobs/..", "" },
 		"a route with slash": func(c *jobclient.Config) { c.Route = "../hooks/docs" },
 		"no token":           func(c *jobclient.Config) { c.Token = fencepost.Secret{} },
 		"no token's form":    func(c *jobclient.Config) { c.Token = fencepost.NewSecret([]byte(canary)) },
@@ -49,3 +55,37 @@ func TestWhatIsMissingOrUnsafeIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		quiet(t, err.Error())
 	}
 }
+
+// The gate may be named by the controller's URL, or beside it, or by both.
+func TestTheGateIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		controller string
+		route      fencepost.RouteName
+		want       string
+	}{
+		{"https://controller.example", "docs", "/jobs/docs"},
+		{"https://controller.example/", "docs", "/jobs/docs"},
+		{"https://controller.example/jobs", "docs", "/jobs/jobs/docs"},
+		{"https://controller.example/jobs/docs", "", "/jobs/docs"},
+		{"https://controller.example/jobs/docs/", "", "/jobs/docs"},
+		{"https://controller.example/jobs/docs", "docs", "/jobs/docs"},
+		{"https://controller.example/gates", "docs", "/gates/jobs/docs"},
+		{"https://controller.example/gates/jobs/docs", "", "/gates/jobs/docs"},
+	} {
+		asked := ""
+		c := config(tripper(func(r *http.Request) (*http.Response, error) {
+			asked = r.URL.Path
+			return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: r}, nil
+		}), &said{})
+		c.Controller, c.Route = tc.controller, tc.route
+		if _, err := jobclient.Run(t.Context(), c); err == nil || asked != tc.want {
+			t.Errorf("%s with %q: asked %q (%v), want %q", tc.controller, tc.route, asked, err, tc.want)
+		}
+	}
+}
+
+// A tripper answers requests.
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

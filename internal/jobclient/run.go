@@ -221,13 +221,15 @@ func (r *run) refused(a answer) error {
 	switch {
 	case a.status == http.StatusUnauthorized:
 		return r.fault("the job's token is not accepted (401)",
-			"compare --route, the token's aud and the GitLab instance with the gate's issuer, audience and trust set, and send the token soon after the job began")
+			"compare the gate's name, the token's aud and the GitLab instance with the gate's issuer, audience and trust set, and send the token soon after the job began")
 	case a.status == http.StatusForbidden:
-		return r.fault("the job is not of the project that the gate names (403)", "see that the gate's repository id is the project in which the pipeline runs")
+		return r.fault("the job is not of the project that the gate names (403)",
+			"see that the gate's repository id is the project in which the pipeline runs, which for a fork's request may be the fork, and that GitLab is 18.3 or newer, whose tokens say it")
 	case a.status == http.StatusConflict:
 		return r.fault("this token was sent with another merge request before (409)", "send each token once; a retried job has a new one")
 	case a.status == http.StatusBadRequest:
-		return r.fault("the token lacks what the gate needs, or the hint is malformed (400)", "see that GitLab is 18.9 or newer, and that this program and the controller are of the same version")
+		return r.fault("the token has a claim that the gate can't use, or the hint is malformed (400)",
+			"see that the project's commits are SHA-1, and that this program and the controller are of the same version")
 	case a.status == http.StatusOK && a.Outcome == "ignored":
 		return r.fault("the gate does not handle this job's pipeline", "run the job in pipelines of merge requests alone")
 	case a.Outcome == "rejected":

@@ -190,7 +190,7 @@ func TestEveryAnswerHasItsEnd(t *testing.T) {
 		"token refused":        {one(401, rejected("unauthenticated")), nil, "the job's token is not accepted (401)"},
 		"another project":      {one(403, rejected("unauthorized")), nil, "the job is not of the project that the gate names (403)"},
 		"another hint":         {one(409, `{"outcome":"rejected","reason":"delivery_conflict","delivery":"`+delivery+`"}`), nil, "this token was sent with another merge request before (409)"},
-		"malformed":            {one(400, rejected("malformed")), nil, "the token lacks what the gate needs, or the hint is malformed (400)"},
+		"malformed":            {one(400, rejected("malformed")), nil, "the token has a claim that the gate can't use, or the hint is malformed (400)"},
 		"another pipeline":     {one(200, `{"outcome":"ignored","reason":"event_not_handled","delivery":""}`), nil, "the gate does not handle this job's pipeline"},
 		"too large":            {one(413, rejected("too_large")), nil, "the request is refused (413 too_large)"},
 		"headers":              {one(431, rejected("headers")), nil, "the request is refused (431 headers)"},

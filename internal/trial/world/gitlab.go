@@ -204,8 +204,9 @@ func (w *GitLabWorld) makePolicy(ctx context.Context) (err error) {
   id_tokens:
     FENCEPOST_ID_TOKEN: {aud: %s}
   variables: {GIT_STRATEGY: none}
+  allow_failure: false
   script:
-    - fencepost gitlab-job --controller %[2]s --route %s
+    - fencepost gitlab-job --controller %[2]s/jobs/%s
 `, PolicyJob, Audience, Gate)
 	if w.Policies, err = w.Forge.CreateProject(ctx, gitlab.Create{Namespace: Owner, Name: policies, Files: map[string]string{jobFile: job}}); err != nil {
 		return err

@@ -167,7 +167,7 @@ func (r *Runner) run(ctx context.Context, j *gitlab.Job) error {
 	r.mu.Lock()
 	r.runs = append(r.runs, run)
 	r.mu.Unlock()
-	cmd := exec.CommandContext(ctx, r.binary, "gitlab-job", "--controller", r.url, "--route", Gate, "--allow-http", "--json", "--timeout", "2m")
+	cmd := exec.CommandContext(ctx, r.binary, "gitlab-job", "--controller", r.url+"/jobs/"+Gate, "--allow-http", "--json", "--timeout", "2m")
 	cmd.Env = environment
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
