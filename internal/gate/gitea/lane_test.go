@@ -184,6 +184,16 @@ func (w *laneWorld) Close(t testing.TB, r lanetest.Request) {
 	done(t, pull(r).Close(t.Context()))
 }
 
+func (w *laneWorld) Reopen(t testing.TB, r lanetest.Request) {
+	t.Helper()
+	done(t, pull(r).Reopen(t.Context()))
+}
+
+func (w *laneWorld) Draft(t testing.TB, r lanetest.Request, draft bool) {
+	t.Helper()
+	done(t, pull(r).SetTitle(t.Context(), map[bool]string{true: "WIP: a guide", false: "A guide"}[draft]))
+}
+
 func (w *laneWorld) DeleteFork(testing.TB, lanetest.Request) { w.fork.Delete() }
 
 func (w *laneWorld) Rename(t testing.TB) {

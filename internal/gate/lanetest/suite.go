@@ -45,6 +45,8 @@ func Scenarios() []Scenario {
 		{"head moves once staged", []int{6, 9}, supersededOnceStaged},
 		{"head moves while it is published", []int{7, 9}, supersededAsPublished},
 		{"closed in the run", []int{9}, closed},
+		{"made ready, event lost", []int{9}, madeReady},
+		{"reopened in the run, event lost", []int{9}, reopened},
 		{"base moves in the run", []int{9}, movedBase},
 		{"answer of a write lost", []int{7, 8}, lostAnswer},
 		{"write lost", []int{7, 8}, lostWrite},

@@ -46,8 +46,11 @@ type World interface {
 	// Push moves the request's head, MoveBase the tip of the base.
 	Push(t testing.TB, r Request)
 	MoveBase(t testing.TB)
-	// Close closes the request.
+	// Close closes the request, Reopen opens it again.
 	Close(t testing.TB, r Request)
+	Reopen(t testing.TB, r Request)
+	// Draft makes the request a draft, or ready.
+	Draft(t testing.TB, r Request, draft bool)
 	// DeleteFork deletes the repository that the request comes from.
 	DeleteFork(t testing.TB, r Request)
 	// Rename gives the repository another name.
@@ -82,6 +85,12 @@ type Nothing struct{}
 
 // DeleteFork implements [World].
 func (Nothing) DeleteFork(t testing.TB, _ Request) { absent(t, "DeleteFork") }
+
+// Reopen implements [World].
+func (Nothing) Reopen(t testing.TB, _ Request) { absent(t, "Reopen") }
+
+// Draft implements [World].
+func (Nothing) Draft(t testing.TB, _ Request, _ bool) { absent(t, "Draft") }
 
 // Foreign implements [World].
 func (Nothing) Foreign(t testing.TB, _ Request) { absent(t, "Foreign") }
