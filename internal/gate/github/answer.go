@@ -40,8 +40,11 @@ type movedError struct{ location string }
 // Error says so.
 func (e *movedError) Error() string { return "redirected; a renamed repository?" }
 
-// A tokenRefusedError is a 401.
-type tokenRefusedError struct{ token fencepost.Secret }
+// A tokenRefusedError is a 401; date is when it was, by GitHub's clock.
+type tokenRefusedError struct {
+	token fencepost.Secret
+	date  string
+}
 
 // Error says so.
 func (e *tokenRefusedError) Error() string { return "the token was refused" }
@@ -78,7 +81,7 @@ func (c *Client) judge(k call, a *answer, held *cached, token fencepost.Secret, 
 	case a.status >= 300 && a.status < 400:
 		return nil, fail(fencepost.ReasonProvider, &movedError{location: a.header.Get("Location")})
 	case a.status == http.StatusUnauthorized:
-		return nil, fail(fencepost.ReasonCredential, &tokenRefusedError{token: token})
+		return nil, fail(fencepost.ReasonCredential, &tokenRefusedError{token: token, date: a.header.Get("Date")})
 	case a.status == http.StatusForbidden:
 		return nil, &gate.WaitError{Until: c.now().Add(forbiddenWait), Err: fail(fencepost.ReasonCredential, status)}
 	case a.status >= 500:

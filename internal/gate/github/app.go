@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -36,6 +37,9 @@ const (
 	jwtLife      = 9 * time.Minute
 	jwtMargin    = time.Minute // replaced this long before its end
 	minKeyBits   = 2048
+	// maxApart bounds by how much GitHub's clock may differ from ours to date
+	// tokens in place of it.
+	maxApart = 24 * time.Hour
 )
 
 // A signer makes the token by which we speak as the App itself.
@@ -47,13 +51,23 @@ type signer struct {
 	// Guarded by mu:
 	token   fencepost.Secret
 	expires time.Time
+	// ahead is by how much our clock was ahead of GitHub's when a token was
+	// refused; 0 where they agreed about the minute that both ends allow.
+	ahead time.Duration
+}
+
+// time is GitHub's, as far as it is known.
+func (s *signer) time() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now().Add(-s.ahead)
 }
 
 // bearer returns a token that is good for at least [jwtMargin].
 func (s *signer) bearer(ctx context.Context) (fencepost.Secret, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	now := s.now().Add(-s.ahead)
 	if s.token.Len() > 0 && now.Add(jwtMargin).Before(s.expires) {
 		return s.token, nil
 	}
@@ -74,11 +88,21 @@ func (s *signer) bearer(ctx context.Context) (fencepost.Secret, error) {
 	return s.token, nil
 }
 
-// forget makes the next call sign anew.
-func (s *signer) forget() {
+// refused makes the next call sign anew, dated by GitHub's clock where the
+// refusal's Date shows another than ours. Ours may be wrong, and stay so for
+// hours after it was set right: one that never goes back works a wrong step
+// forward off.
+func (s *signer) refused(date string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expires = time.Time{}
+	s.expires, s.ahead = time.Time{}, 0
+	theirs, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	if apart := s.now().Sub(theirs); apart.Abs() > jwtBackdated/2 && apart.Abs() <= maxApart {
+		s.ahead = apart
+	}
 }
 
 // privateKey reads the key. Its errors say nothing of what was read.

@@ -192,7 +192,7 @@ func (c *Client) do(ctx context.Context, k call, into any) (http.Header, error) 
 		case refused != nil && !renewed:
 			// It may have ended in mid-flow: GitHub's clock, or a revocation.
 			renewed = true
-			c.forget(k, refused.token)
+			c.forget(k, refused)
 			continue
 		case !waited && c.worthWaiting(k, err) > 0:
 			waited = true
@@ -242,15 +242,15 @@ func passing(err error) bool {
 }
 
 // forget drops the credential that a call used.
-func (c *Client) forget(k call, token fencepost.Secret) {
+func (c *Client) forget(k call, refused *tokenRefusedError) {
 	switch {
 	case c.token != nil:
 		return // it is read anew each time
 	case k.as == asApp:
-		c.signer.forget()
+		c.signer.refused(refused.date)
 		return
 	}
-	c.wallet.forget(k.grant, token)
+	c.wallet.forget(k.grant, refused.token)
 }
 
 // send sends a call once.

@@ -177,6 +177,73 @@ func TestATokenIsMadeOnceAndAnewBeforeItsEnd(t *testing.T) {
 	}
 }
 
+// A clock that is an hour wrong, and one that is days: GitHub refuses what they
+// date, and says what time it is.
+func TestAppTokensAreDatedByGitHubsClockWhereOursIsWrong(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		ahead        time.Duration
+		mints, calls int32
+	}{
+		{0, 1, 4}, {time.Hour, 2, 4}, {-time.Hour, 2, 4}, {20 * time.Second, 1, 4}, {25 * time.Hour, 8, 0}, {-25 * time.Hour, 8, 0},
+	} {
+		t.Run(tc.ahead.String(), func(t *testing.T) {
+			t.Parallel()
+			d := newDouble(t, func(w http.ResponseWriter, r *http.Request) {
+				var claims jwt.RegisteredClaims
+				_, _, err := jwt.NewParser().ParseUnverified(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), &claims)
+				if now := time.Now(); err != nil || claims.IssuedAt.After(now) || !claims.ExpiresAt.After(now) || claims.ExpiresAt.Sub(now) > 10*time.Minute {
+					http.Error(w, "{}", http.StatusUnauthorized)
+					return
+				}
+				good(w, r)
+			}, http.NotFound)
+			lane := d.lane(t, func(c *github.ClientConfig) { c.Now = func() time.Time { return time.Now().Add(tc.ahead) } })
+			for range 2 {
+				_, err := lane.Refresh(t.Context(), aSubject(t))
+				wantReason(t, err, fencepost.ReasonCredential)
+			}
+			// A refresh makes two calls. A token that was made is used by both
+			// refreshes; one that was refused is asked for once more by each call.
+			if mints, calls := d.mints.Load(), d.calls.Load(); mints != tc.mints || calls != tc.calls {
+				t.Errorf("%d tokens were asked for and %d calls made, want %d and %d", mints, calls, tc.mints, tc.calls)
+			}
+		})
+	}
+}
+
+// Our clock is set right again after a wrong hour, and the token is refused anew.
+func TestAppTokensAreDatedByOurClockOnceItIsRight(t *testing.T) {
+	t.Parallel()
+	var ahead, refused atomic.Int64
+	d := newDouble(t, func(w http.ResponseWriter, r *http.Request) {
+		var claims jwt.RegisteredClaims
+		_, _, err := jwt.NewParser().ParseUnverified(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), &claims)
+		if now := time.Now(); err != nil || claims.IssuedAt.After(now) || !claims.ExpiresAt.After(now) {
+			refused.Add(1)
+			http.Error(w, "{}", http.StatusUnauthorized)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		// It is good for less than the margin, so that each refresh wants another.
+		_, _ = io.WriteString(w, strings.Replace(tokenAnswer(), time.Now().Add(time.Hour).UTC().Format("15:04"), time.Now().Add(2*time.Minute).UTC().Format("15:04"), 1))
+	}, http.NotFound)
+	lane := d.lane(t, func(c *github.ClientConfig) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	for i, by := range []time.Duration{0, time.Hour, 0, -time.Hour, 0} {
+		ahead.Store(int64(by))
+		_, err := lane.Refresh(t.Context(), aSubject(t))
+		wantReason(t, err, fencepost.ReasonCredential)
+		if d.calls.Load() != int32(2*(i+1)) {
+			t.Fatalf("step %d, by %v: no token was made", i, by)
+		}
+	}
+	if refused.Load() == 0 {
+		t.Error("no token was refused: nothing was shown")
+	}
+}
+
 func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	t.Parallel()
 	d := newDouble(t, good, func(w http.ResponseWriter, _ *http.Request) {

@@ -70,7 +70,7 @@ func (w *wallet) token(ctx context.Context, g grant) (fencepost.Secret, error) {
 	p := w.purse(g)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.token.Len() > 0 && w.client.now().Add(w.client.limits.TokenMargin).Before(p.expires) {
+	if p.token.Len() > 0 && w.client.signer.time().Add(w.client.limits.TokenMargin).Before(p.expires) {
 		return p.token, nil
 	}
 	token, expires, err := w.client.mint(ctx, g)
@@ -124,7 +124,7 @@ func (c *Client) mint(ctx context.Context, g grant) (fencepost.Secret, time.Time
 	if err != nil {
 		return fencepost.Secret{}, time.Time{}, err
 	}
-	if err := got.check(g, c.now()); err != nil {
+	if err := got.check(g, c.signer.time()); err != nil {
 		return fencepost.Secret{}, time.Time{}, credentialError(op, err)
 	}
 	return fencepost.NewSecret([]byte(got.Token)), got.ExpiresAt, nil
