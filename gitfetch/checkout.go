@@ -86,8 +86,8 @@ type Stats struct {
 
 	// Incremental is true where [Request.Have] was used.
 	Incremental bool
-	// Fallback says why it was not; empty where it was, or where there was
-	// none.
+	// Fallback says why a shortcut was not taken that was there to be taken: an
+	// earlier checkout, or a filter. Empty where all were, or there was none.
 	Fallback Fallback
 	// LinkedFiles share their inode with the earlier checkout, which took no
 	// bytes; CopiedFiles were copied from it, after their content was proven.
@@ -99,17 +99,18 @@ type Stats struct {
 	Receive, Check, Write time.Duration
 }
 
-// Fallback says why a fetch began anew without [Request.Have].
+// Fallback says why a fetch did without what would have made it shorter:
+// [Request.Have], and what a server can leave out for [Request.Select].
 type Fallback string
 
-// The reasons to begin anew.
+// The reasons to do without.
 const (
 	// FallbackDirectory: the directory is not there, or can't be read.
 	FallbackDirectory Fallback = "directory"
 	// FallbackAltered: a file that must be reused is not what it was.
 	FallbackAltered Fallback = "altered"
-	// FallbackAnswer: the server refused what was asked, or what it sent does
-	// not add up with what is here to the commit's tree.
+	// FallbackAnswer: the server refused what was asked, or failed at it, or
+	// what it sent does not add up with what is here to the commit's tree.
 	FallbackAnswer Fallback = "answer"
 	// FallbackFilter: the earlier checkout lacks what was left out of it, and
 	// the server can't leave it out.

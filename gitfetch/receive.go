@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -63,14 +64,31 @@ func fallback(err error) Fallback {
 	case errors.Is(err, errHost), errors.Is(err, ErrContent), errors.Is(err, ErrNotOurRef) && !errors.Is(err, errBlobs):
 		return ""
 	}
+	if status, ok := errors.AsType[*StatusError](err); ok {
+		if mayBeOfShortcut(status) {
+			return FallbackAnswer
+		}
+		return ""
+	}
 	_, remote := errors.AsType[*RemoteError](err)
-	for _, odd := range []error{ErrRejected, ErrProtocol, ErrPack, ErrObject, ErrMissingObject, ErrExtraObject, errBlobs} {
+	for _, odd := range []error{ErrConnection, ErrRejected, ErrProtocol, ErrPack, ErrObject, ErrMissingObject, ErrExtraObject, errBlobs} {
 		remote = remote || errors.Is(err, odd)
 	}
 	if remote {
 		return FallbackAnswer
 	}
 	return ""
+}
+
+// mayBeOfShortcut reports whether a status may be about how something was
+// asked for: a server, or a proxy before it, that can't read the request, finds
+// it too long, or dies of it. One that wants us to wait is not asked again.
+func mayBeOfShortcut(e *StatusError) bool {
+	switch e.Status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		return true
+	}
+	return e.Status >= 500 && e.RetryAfter == 0
 }
 
 var (
