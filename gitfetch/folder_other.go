@@ -45,6 +45,11 @@ func (d folder) write(name string, perm fs.FileMode, content []byte) (s stamp, d
 	return s, device, errors.Join(err, f.Close())
 }
 
+// create makes a file, which must not exist, to be written.
+func (d folder) create(name string, perm fs.FileMode) (*os.File, error) {
+	return d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+}
+
 // look returns what a name stands for, which may be a link.
 func (d folder) look(name string) (facts, error) {
 	info, err := d.root.Lstat(name)

@@ -90,6 +90,15 @@ func (d folder) write(name string, perm fs.FileMode, content []byte) (s stamp, d
 	return facts.stamp, facts.device, err
 }
 
+// create makes a file, which must not exist, to be written.
+func (d folder) create(name string, perm fs.FileMode) (*os.File, error) {
+	fd, err := d.open(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, perm)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
 // factsOf keeps of a mode what tells a plain file from others.
 func factsOf(st *unix.Stat_t) facts {
 	mode := fs.FileMode(st.Mode & 0o777)

@@ -308,6 +308,39 @@ func TestAServerThatForgotTheEarlierCommitSendsEverything(t *testing.T) {
 	}
 }
 
+// TestDirectoriesOfEverySizeAreMadeOnTopOfAnEarlierOne has large ones in small
+// ones and the other way round, and files enough for several at a time.
+func TestDirectoriesOfEverySizeAreMadeOnTopOfAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	repo := gitserver.New(t).Repo(t, "r.git")
+	entries := many(120)
+	for i := range 130 {
+		entries = append(entries,
+			gitserver.Entry{Path: fmt.Sprintf("large/f%03d", i), Content: fmt.Sprint("l", i)},
+			gitserver.Entry{Path: fmt.Sprintf("a/b/c/deep/f%03d", i), Content: fmt.Sprint("d", i)},
+			gitserver.Entry{Path: fmt.Sprintf("large/s%d/t%d/f", i%40, i), Content: fmt.Sprint("s", i)})
+	}
+	entries = append(entries,
+		gitserver.Entry{Path: "bytes/x/big", Content: strings.Repeat("0123456789abcde\n", 3<<16)},
+		gitserver.Entry{Path: "bytes/y/small", Content: "y"},
+		gitserver.Entry{Path: "z", Content: "z"})
+	first := repo.Commit(t, "main", entries)
+	next := change(entries, set("large/f007", "", "other"), set("a/b/c/deep/new", "", "new"), without("d01"), set("bytes/y/big2", "", strings.Repeat("x", 2<<20)))
+	req := request(repo, repo.Commit(t, "main", next, first))
+	want := fetch(t, req)
+	req.Have = have(t, fetch(t, request(repo, first)))
+	got := fetch(t, req)
+	if diff := cmp.Diff(onDisk(t, want.Root()), onDisk(t, got.Root())); diff != "" {
+		t.Errorf("(-plain +incremental):\n%s", diff)
+	}
+	if st := got.Stats(); !st.Incremental || st.LinkedFiles != int64(len(next)-3) || st.CopiedFiles != 0 {
+		t.Errorf("%+v, want all but three of %d linked", st, len(next))
+	}
+	if err := got.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestBothTriesShareTheBudgets(t *testing.T) {
 	t.Parallel()
 	repo := gitserver.New(t).Repo(t, "r.git")

@@ -273,7 +273,10 @@ func (f *fetcher) readPack(ctx context.Context, source *packSource, into *pack.S
 
 // write makes what is not made yet, and moves the directory to its place.
 func (f *fetcher) write(ctx context.Context, store *pack.Store, h *have, p *plan, early *placer) (*Checkout, error) {
-	w := &writer{t: f.t, store: store, have: h, plan: p, stamps: make([]stamp, len(p.nodes)), todo: make([]bool, len(p.nodes))}
+	w := &writer{
+		t: f.t, store: store, have: h, plan: p,
+		stamps: make([]stamp, len(p.nodes)), todo: make([]bool, len(p.nodes)), end: make([]int32, len(p.nodes)),
+	}
 	if early != nil {
 		w.tree, w.early = early.tree, early
 	} else {
