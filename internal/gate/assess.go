@@ -27,10 +27,10 @@ func (e *evaluation) assess() assessment {
 		second = e.first
 	}
 	facts := append(slices.Clone(second.Facts),
-		Fact{"candidate.tree", e.first.Candidate.Tree.String(), e.checked.candidateTree.String()},
-		Fact{"candidate.parents", parentsText(e.first.Base.ID.String(), e.first.Head.ID.String()), e.parents()},
-		Fact{"gate.revision", e.first.Revision.String(), second.Revision.String()},
-		Fact{"plan.program", "sha256 " + e.gate.Plan.SHA256.String(), e.programSeen()},
+		fact("candidate.tree", e.first.Candidate.Tree.String(), e.checked.candidateTree.String()),
+		fact("candidate.parents", parentsText(e.first.Base.ID.String(), e.first.Head.ID.String()), e.parents()),
+		fact("gate.revision", e.first.Revision.String(), second.Revision.String()),
+		fact("plan.program", "sha256 "+e.gate.Plan.SHA256.String(), e.programSeen()),
 	)
 	a := make(assessment, len(facts))
 	for i, f := range facts {
@@ -50,6 +50,10 @@ func (a assessment) unmet() string {
 		}
 	}
 	return ""
+}
+
+func fact(name, expected, observed string) Fact {
+	return Fact{Name: name, Expected: expected, Observed: observed}
 }
 
 // parents is the fetched candidate's, in a fixed order.

@@ -55,12 +55,15 @@ type Commit struct {
 }
 
 // A Fact is one thing that must hold for a pass, as the provider or the
-// fetched objects showed it. Both texts are of our own making or object ids;
-// neither holds anything personal.
+// fetched objects showed it. All texts are of our own making or object ids; none
+// holds anything personal.
 type Fact struct {
 	Name     string `json:"fact"`
 	Expected string `json:"expected"`
 	Observed string `json:"observed"`
+	// Mend is what whoever opened the request can do where it is not met; empty
+	// where that is an operator's.
+	Mend string `json:"mend,omitzero"`
 }
 
 // Met reports whether what was observed is what was expected.

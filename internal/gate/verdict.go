@@ -49,14 +49,19 @@ func (e *evaluation) failure(r fencepost.Reason) Verdict {
 // maxUnmet is how many facts a summary names.
 const maxUnmet = 32
 
-// unmet names the facts that are not as they must be, and none of what was seen
-// instead: that is in the evidence, for operators.
+// unmet names the facts that are not as they must be, with their mends, and none
+// of what was seen instead: that is in the evidence, for operators.
 func unmet(facts []Fact) string {
 	var names []string
 	for _, f := range facts {
-		if !f.Met() && len(names) < maxUnmet {
-			names = append(names, "`"+f.Name+"`")
+		if f.Met() || len(names) == maxUnmet {
+			continue
 		}
+		name := "`" + f.Name + "`"
+		if f.Mend != "" {
+			name += " (" + f.Mend + ")"
+		}
+		names = append(names, name)
 	}
 	if len(names) == 0 {
 		return ""
@@ -141,7 +146,7 @@ func explain(r fencepost.Reason) (title, summary string) {
 	case fencepost.ReasonNotMergeable:
 		return "The request can't be merged", "It has conflicts with the base branch, or must contain its present tip and does not. Bring it up to date and push."
 	case fencepost.ReasonGateUnproven:
-		return "The gate is not proven", "The rule of the base branch does not require this check in the way that the gate needs, or lets somebody past it. The evidence names each setting."
+		return "The gate is not proven", "The rule of the base branch does not require this check in the way that the gate needs, or lets somebody past it, or the request is one that the gate can't judge. The evidence names each setting."
 	case fencepost.ReasonForeignStatus:
 		return "Another result bears this name", "A result of the same name that this gate did not make stands on what would be merged."
 	case fencepost.ReasonGateChanged:

@@ -72,11 +72,17 @@ type LaneConfig struct {
 
 // A Lane is one gate at Gitea or Forgejo. It is safe for concurrent use.
 type Lane struct {
-	config    LaneConfig
-	branch    string // BaseRef without refs/heads/
-	api       string // for the revision
-	contained contained
-	trees     trees
+	config LaneConfig
+	branch string // BaseRef without refs/heads/
+	api    string // for the revision
+
+	// What was learnt once: which heads are proven to contain which base tips,
+	// the trees of commits that were hashed, and whose requests are the
+	// reviewer's own. What was not proven is asked again, since it was the
+	// server's word.
+	contained memo[pair, struct{}]
+	trees     memo[fencepost.CommitID, fencepost.TreeID]
+	authored  memo[int64, bool]
 
 	decodeEvent *strictjson.Decoder[event]
 	decodePull  *strictjson.Decoder[pullEvent]

@@ -90,9 +90,14 @@ func (l *Lane) pass(ctx context.Context, name string, d document, s *shownResult
 	return l.postStatus(ctx, name, d, s)
 }
 
-// block says of the commit that it failed, and requests changes.
+// block says of the commit that it failed, and requests changes where that can
+// be done.
 func (l *Lane) block(ctx context.Context, name string, d document, s *shownResult) error {
-	if err := l.postStatus(ctx, name, d, s); err != nil {
+	err := l.postStatus(ctx, name, d, s)
+	if err == nil {
+		err = l.unreviewed(ctx, name, d, s)
+	}
+	if err != nil || s.alone {
 		return err
 	}
 	return l.postReview(ctx, name, d, s)
@@ -173,7 +178,7 @@ func (l *Lane) readBack(ctx context.Context, name string, d document, id int64) 
 	g.Go(func() error {
 		v, err := d.Verdict()
 		if err == nil {
-			ended, err = l.readPull(reads, name, v.Subject)
+			ended, _, err = l.readPull(reads, name, v.Subject)
 		}
 		return err
 	})
@@ -217,7 +222,7 @@ func (l *Lane) Retract(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	switch ended, err := l.readPull(ctx, name, v.Subject); {
+	switch ended, _, err := l.readPull(ctx, name, v.Subject); {
 	case err != nil:
 		return err
 	case ended == fencepost.ReasonClosed:

@@ -3,6 +3,7 @@ package gitea_test
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -207,6 +208,64 @@ func TestAProgramCantTakeItsApprovalBack(t *testing.T) {
 		if got, found, err := b.lane.Find(t.Context(), doc); !found || err != nil || got != shown {
 			t.Errorf("%v: find: %+v, %t, %v; want %+v", conclusion, got, found, err, shown)
 		}
+	}
+}
+
+// TestARequestByTheReviewer: the server takes no review of it by its author, so
+// that it can't pass, and is blocked by the status alone.
+func TestARequestByTheReviewer(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []gitea.Kind{gitea.Gitea, gitea.Forgejo} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, kind)
+			ctx := t.Context()
+			p, err := b.repo.OpenPull(ctx, forgesim.OpenPull{
+				Head: "change", Actor: reviewer, Change: forgesim.Change{Files: map[string]string{"guide.md": "a guide\n"}},
+			}, nil)
+			must(t, err)
+			s := b.subject(p)
+			got := b.refresh(s)
+			if i := slices.IndexFunc(got.Facts, func(f gate.Fact) bool { return !f.Met() }); got.State != fencepost.ReasonGateUnproven ||
+				i < 0 || got.Facts[i].Name != "request.author" || got.Facts[i].Mend == "" {
+				t.Fatalf("%+v", got)
+			}
+			var reviews atomic.Int64
+			b.forge.Interfere(func(r *http.Request) *forge.Answer {
+				if r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/reviews") {
+					reviews.Add(1)
+				}
+				return nil
+			})
+			for i, known := range []bool{true, false} {
+				v := b.verdict(s, gate.Fail, byte(i+1), got.Revision)
+				v.Reason, v.Artifact = fencepost.ReasonGateUnproven, ""
+				doc, err := b.lane.Compose(v)
+				must(t, err)
+				if !known {
+					b.lane = b.newLane()
+				}
+				shown, err := b.lane.Create(ctx, doc)
+				must(t, err)
+				for _, lane := range []*gitea.Lane{b.lane, b.newLane()} {
+					if again, found, err := lane.Find(ctx, doc); err != nil || !found || again != shown {
+						t.Errorf("find: %+v, %t, %v; want %+v", again, found, err, shown)
+					}
+				}
+				if again, err := b.newLane().Create(ctx, doc); err != nil || again != shown {
+					t.Errorf("create again: %+v, %v; want %+v", again, err, shown)
+				}
+				if n := len(b.repo.Statuses(p.Head())); n != i+1 {
+					t.Errorf("%d statuses, want %d", n, i+1)
+				}
+			}
+			if n := reviews.Load(); n != 0 {
+				t.Errorf("%d reviews were tried, and none can be had", n)
+			}
+			if b.locked(p) == "" {
+				t.Error("it can be merged")
+			}
+		})
 	}
 }
 

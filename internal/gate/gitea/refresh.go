@@ -29,7 +29,9 @@ type reading struct {
 	repository string
 	subject    gate.Subject
 	// ended is why the request is not what the event said any more, or none.
-	ended      fencepost.Reason
+	ended fencepost.Reason
+	// authored is set when the request is the reviewer's own.
+	authored   bool
 	base, head gate.Commit
 	// contained is set when the head is proven to contain the base.
 	contained bool
@@ -140,7 +142,7 @@ func (l *Lane) look(ctx context.Context, name string, s gate.Subject) (reading, 
 	var statuses, reviews []string
 	first, firstCtx := errgroup.WithContext(ctx)
 	first.Go(func() (err error) {
-		r.ended, err = l.readPull(firstCtx, name, s)
+		r.ended, r.authored, err = l.readPull(firstCtx, name, s)
 		return err
 	})
 	first.Go(func() (err error) {
@@ -179,21 +181,25 @@ func (l *Lane) look(ctx context.Context, name string, s gate.Subject) (reading, 
 	return r, rest.Wait()
 }
 
-// readPull tells whether the request has left the state that the event named.
-func (l *Lane) readPull(ctx context.Context, name string, s gate.Subject) (ended fencepost.Reason, err error) {
+// readPull tells whether the request has left the state that the event named, and
+// whether it is the reviewer's own: then nothing of it can be reviewed. Trap 22
+func (l *Lane) readPull(ctx context.Context, name string, s gate.Subject) (ended fencepost.Reason, authored bool, err error) {
 	const op = "get pull request"
 	a, err := l.config.Reviews.Get(ctx, op, "/repos/"+name+"/pulls/"+strconv.FormatInt(s.Number, 10), "")
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if a.Status == http.StatusNotFound {
-		return "", forge.Fail(op, fencepost.ReasonProvider, errors.New("the request is not there, or the reviewer may not read requests"))
+		return "", false, forge.Fail(op, fencepost.ReasonProvider, errors.New("the request is not there, or the reviewer may not read requests"))
 	}
 	var got struct {
 		Number int64   `json:"number"`
 		State  *string `json:"state"`
 		Draft  *bool   `json:"draft"`
-		Head   struct {
+		User   *struct {
+			ID int64 `json:"id"`
+		} `json:"user"`
+		Head struct {
 			SHA string `json:"sha"`
 		} `json:"head"`
 		Base struct {
@@ -202,26 +208,28 @@ func (l *Lane) readPull(ctx context.Context, name string, s gate.Subject) (ended
 		} `json:"base"`
 	}
 	if err := forge.Decode(op, a.Body, &got); err != nil {
-		return "", err
+		return "", false, err
 	}
-	if got.State == nil || got.Draft == nil {
-		return "", forge.Fail(op, fencepost.ReasonProvider, errLacks)
+	if got.State == nil || got.Draft == nil || got.User == nil {
+		return "", false, forge.Fail(op, fencepost.ReasonProvider, errLacks)
 	}
 	if got.Number != s.Number || got.Base.RepoID != l.config.Repository.ID || (*got.State != "open" && *got.State != "closed") {
-		return "", forge.Fail(op, fencepost.ReasonProvider, errOther)
+		return "", false, forge.Fail(op, fencepost.ReasonProvider, errOther)
 	}
 	if _, err := fencepost.ParseCommitID(got.Head.SHA); err != nil {
-		return "", forge.Fail(op, fencepost.ReasonProvider, errors.New("head.sha is not an object id"))
+		return "", false, forge.Fail(op, fencepost.ReasonProvider, errors.New("head.sha is not an object id"))
 	}
+	authored = got.User.ID == l.config.Reviewer.ID
+	l.authored.add(s.Number, authored)
 	switch {
 	case *got.State != "open":
-		return fencepost.ReasonClosed, nil
+		return fencepost.ReasonClosed, authored, nil
 	case got.Head.SHA != s.Head.String(), got.Base.Ref != l.branch:
-		return fencepost.ReasonSuperseded, nil
+		return fencepost.ReasonSuperseded, authored, nil
 	case *got.Draft:
-		return fencepost.ReasonDraft, nil
+		return fencepost.ReasonDraft, authored, nil
 	}
-	return fencepost.ReasonNone, nil
+	return fencepost.ReasonNone, authored, nil
 }
 
 // readBase asks for the base branch as the one who may see which rule is in
@@ -281,7 +289,7 @@ func (l *Lane) commit(ctx context.Context, name string, id fencepost.CommitID) (
 // state is the first thing that keeps the gate from being judged.
 func (r reading) state() fencepost.Reason {
 	switch {
-	case !r.rule.proven():
+	case !r.rule.proven(), r.authored:
 		return fencepost.ReasonGateUnproven
 	case len(r.foreign) > 0:
 		return fencepost.ReasonForeignStatus
@@ -311,7 +319,7 @@ func (l *Lane) revision(r reading) fencepost.GateRevision {
 		Int(r.subject.Number).Text(c.BaseRef).
 		Bytes(r.base.ID.ObjectID[:]).Bytes(r.base.Tree.ObjectID[:]).
 		Bytes(r.head.ID.ObjectID[:]).Bytes(r.head.Tree.ObjectID[:]).
-		Bool(r.contained).Text(c.Check).Text(r.rule.name).List(len(r.rule.settings))
+		Bool(r.authored).Bool(r.contained).Text(c.Check).Text(r.rule.name).List(len(r.rule.settings))
 	for _, s := range r.rule.settings {
 		e.Text(s.name).Text(s.seen)
 	}
@@ -332,10 +340,21 @@ func (l *Lane) facts(r reading) []gate.Fact {
 		same("request.draft", "false"),
 		same("request.head", r.subject.Head.String()),
 		same("request.base", c.BaseRef),
+		author(r.authored),
 		{Name: "head.contains_base", Expected: "true", Observed: strconv.FormatBool(r.contained)},
 	}
 	facts = append(facts, r.rule.facts()...)
 	return append(facts, gate.Fact{Name: "foreign.on_head", Expected: "0", Observed: strconv.Itoa(len(r.foreign))})
+}
+
+// author is who opened the request.
+func author(reviewer bool) gate.Fact {
+	f := same("request.author", "not the reviewer")
+	if reviewer {
+		f.Observed = "the reviewer"
+		f.Mend = "nobody can review a request of their own: open it from another account than the gate's reviewer"
+	}
+	return f
 }
 
 // same is a fact that, were it otherwise, would have ended the refresh.

@@ -174,15 +174,21 @@ func (l *Lane) foreignReviews(ctx context.Context, name string, s gate.Subject) 
 type shownResult struct {
 	review *review
 	status *status
+	// alone is set for a block of a request of the reviewer's own, which can't
+	// be reviewed: there its status is all.
+	alone bool
 	// overtaken is set when the approval was taken back, or a later evaluation
 	// of the same gate has reviewed the same request since.
 	overtaken bool
 }
 
 // whole reports whether nothing is missing.
-func (s shownResult) whole() bool { return s.review != nil && s.status != nil }
+func (s shownResult) whole() bool { return s.status != nil && (s.alone || s.review != nil) }
 
 func (s shownResult) published() gate.Published {
+	if s.review == nil {
+		return gate.Published{ID: fmt.Sprintf("status %d", s.status.ID)}
+	}
 	return gate.Published{ID: fmt.Sprintf("review %d, status %d", s.review.ID, s.status.ID)}
 }
 
@@ -244,7 +250,24 @@ func (l *Lane) show(ctx context.Context, name string, d document, head fencepost
 			return shownResult{}, conflict(op, "the status's "+field+" is not what was staged")
 		}
 	}
-	return found, nil
+	return found, l.unreviewed(ctx, name, d, &found)
+}
+
+// unreviewed finds out whether a block whose status is shown has no review
+// because none can be had. The author of a request stays the same.
+func (l *Lane) unreviewed(ctx context.Context, name string, d document, s *shownResult) error {
+	if d.Passes() || s.status == nil || s.review != nil {
+		return nil
+	}
+	var known bool
+	if s.alone, known = l.authored.known(d.Number); known {
+		return nil
+	}
+	v, err := d.Verdict()
+	if err == nil {
+		_, s.alone, err = l.readPull(ctx, name, v.Subject)
+	}
+	return err
 }
 
 // differs names the first thing in which a review is not what d stands for, or
