@@ -30,7 +30,7 @@ func (w *Worker) carryOut(ctx context.Context, src *Source, b Began) result {
 	if err != nil {
 		return w.trouble(ctx, err)
 	}
-	tree, wire := checkout.Tree(), checkout.Stats().WireBytes
+	tree, cost := checkout.Tree(), checkout.Stats()
 	applied, err := w.apply(ctx, src, b.Hold, checkout)
 	if err != nil {
 		r := w.trouble(ctx, err)
@@ -38,14 +38,14 @@ func (w *Worker) carryOut(ctx context.Context, src *Source, b Began) result {
 		return r
 	}
 	e := Ending{Status: Complete, Head: head, Tree: tree, Counts: applied.Counts, Refused: applied.Refused}
-	e.Counts.Wire, e.Leftover = wire, applied.Leftover != nil
+	e.Counts.Wire, e.Leftover = cost.WireBytes, applied.Leftover != nil
 	switch {
 	case len(applied.Refused) > 0:
 		e.Status, e.Reason = Partial, fencepost.ReasonContent
 	case applied.Unchanged:
 		e.Status = Unchanged
 	}
-	return result{ending: e}
+	return result{ending: e, cost: cost}
 }
 
 // bounded runs one step within its own time.

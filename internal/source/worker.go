@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch"
 )
 
 // A Worker carries out attempts of runs. It is safe for concurrent use.
@@ -207,6 +208,7 @@ func (w *Worker) renew(run context.Context, h Hold, t fencepost.Timings, lose co
 type result struct {
 	ending  Ending
 	trouble *Trouble
+	cost    gitfetch.Stats // of an ending for which something was fetched
 	// hung: something of the attempt goes on, or broke off in the middle; its
 	// lock is left to the watchdog.
 	hung bool
@@ -281,6 +283,21 @@ func (w *Worker) report(ctx context.Context, src *Source, b Began, r result, aga
 	if r.trouble == nil {
 		attrs = append(attrs, slog.Int64("files", c.Files), slog.Int64("added", c.Added), slog.Int64("changed", c.Changed),
 			slog.Int64("removed", c.Removed), slog.Int64("wire_bytes", c.Wire))
+		attrs = append(attrs, shortcuts(r.cost)...)
 	}
 	w.Log.LogAttrs(ctx, level, "source run", attrs...)
+}
+
+// shortcuts says of a fetch what was spared, or why it was not: that of what
+// the globs leave out nothing came, or that all of it did; and why the earlier
+// checkout, or the server's filter, was of no use.
+func shortcuts(cost gitfetch.Stats) []slog.Attr {
+	var attrs []slog.Attr
+	if cost.LeftOut > 0 {
+		attrs = append(attrs, slog.Int64("left_out", cost.LeftOut), slog.Bool("filtered", cost.Filtered))
+	}
+	if cost.Fallback != "" {
+		attrs = append(attrs, slog.String("fallback", string(cost.Fallback)))
+	}
+	return attrs
 }
