@@ -36,6 +36,9 @@ func (l *Lane) Find(ctx context.Context, data []byte) (gate.Published, bool, err
 	case err != nil:
 		return gate.Published{}, false, err
 	case s.whole():
+		if err := l.counts(ctx, op, name, d, s); err != nil {
+			return gate.Published{}, false, err
+		}
 		return s.published(), true, nil
 	case s.overtaken:
 		return gate.Published{}, false, forge.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
@@ -63,7 +66,7 @@ func (l *Lane) Create(ctx context.Context, data []byte) (gate.Published, error) 
 	case err != nil:
 		return gate.Published{}, err
 	case s.whole():
-		return s.published(), nil
+		return s.published(), l.counts(ctx, op, name, d, s)
 	case s.overtaken:
 		return gate.Published{}, forge.Fail(op, fencepost.ReasonSuperseded, gate.ErrOvertaken)
 	}
@@ -101,6 +104,27 @@ func (l *Lane) block(ctx context.Context, name string, d document, s *shownResul
 		return err
 	}
 	return l.postReview(ctx, name, d, s)
+}
+
+// errWeightless: what was to open the gate does not.
+var errWeightless = errors.New("the approval does not count: it was dismissed, or the reviewer is not on the list, or has reviewed otherwise since")
+
+// counts reports an approval that is shown with its status and opens nothing,
+// though its head is still to be merged and no later result of ours has taken
+// its place. Trap 20
+func (l *Lane) counts(ctx context.Context, op, name string, d document, s shownResult) error {
+	if !d.Passes() || s.overtaken || s.review.counts() {
+		return nil
+	}
+	v, err := d.Verdict()
+	if err != nil {
+		return err
+	}
+	// After a push, say, the server dismisses approvals by itself.
+	if ended, _, err := l.readPull(ctx, name, v.Subject); err != nil || ended != fencepost.ReasonNone {
+		return err
+	}
+	return forge.Fail(op, fencepost.ReasonGateUnproven, errWeightless)
 }
 
 // postReview posts the review, unless it is shown.
@@ -195,8 +219,8 @@ func (l *Lane) readBack(ctx context.Context, name string, d document, id int64) 
 		return conflict(op, "the review's "+field+" is not what was staged")
 	case ended != fencepost.ReasonNone:
 		return forge.Fail(op, ended, errors.New("the request has ended"))
-	case r.Dismissed, !r.Official:
-		return forge.Fail(op, fencepost.ReasonGateUnproven, errors.New("the approval does not count: it was dismissed, or the reviewer is not on the list"))
+	case !r.counts():
+		return forge.Fail(op, fencepost.ReasonGateUnproven, errWeightless)
 	}
 	return nil
 }

@@ -355,6 +355,66 @@ func TestAReviewThatNamesNoGate(t *testing.T) {
 	}
 }
 
+// TestAnApprovalThatIsDismissedBeforeItIsFound: the answer of the status was
+// lost, and by the time that it is looked up an administrator has dismissed the
+// approval, which opens nothing any more.
+func TestAnApprovalThatIsDismissedBeforeItIsFound(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		next func(b *bench, p *forge.Pull) error
+		want fencepost.Reason
+	}{
+		"dismissed": {func(*bench, *forge.Pull) error { return nil }, fencepost.ReasonGateUnproven},
+		"another gate's is newer": {func(_ *bench, p *forge.Pull) error {
+			p.Review(reviewer, "APPROVED", "Fine.\n\nEvaluation `evl_other` of delivery `dlv_other`. Gate: `links`.")
+			return nil
+		}, fencepost.ReasonGateUnproven},
+		"a person's is newer": {func(_ *bench, p *forge.Pull) error {
+			p.Review(reviewer, "REQUEST_CHANGES", "By hand.")
+			return nil
+		}, fencepost.ReasonGateUnproven},
+		"ours is newer": {func(b *bench, p *forge.Pull) error {
+			_, err := b.lane.Create(b.t.Context(), b.document(b.subject(p), gate.Pass, 2))
+			return err
+		}, fencepost.ReasonNone},
+		"the head moved": {func(_ *bench, p *forge.Pull) error {
+			_, err := p.Push(t.Context(), forgesim.Change{Files: map[string]string{"guide.md": "2\n"}})
+			return err
+		}, fencepost.ReasonNone},
+		"closed": {func(_ *bench, p *forge.Pull) error { return p.Close(t.Context()) }, fencepost.ReasonNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, gitea.Gitea)
+			p, s := b.open()
+			doc := b.document(s, gate.Pass, 1)
+			b.forge.Interfere(func(r *http.Request) *forge.Answer {
+				if r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/statuses/") {
+					b.forge.Quietly(r)
+					return &forge.Answer{}
+				}
+				return nil
+			})
+			if _, err := b.lane.Create(t.Context(), doc); !errors.Is(err, gate.ErrUnknown) {
+				t.Fatalf("error %v, want ErrUnknown", err)
+			}
+			b.forge.Interfere(nil)
+			p.Dismiss(p.Reviews()[0].ID)
+			must(t, tc.next(b, p))
+			_, found, err := b.lane.Find(t.Context(), doc)
+			if found != (tc.want == fencepost.ReasonNone) || fencepost.ReasonOf(err) != tc.want {
+				t.Errorf("find: %t, %v; want reason %q", found, err, tc.want)
+			}
+			if _, err = b.lane.Create(t.Context(), doc); fencepost.ReasonOf(err) != tc.want {
+				t.Errorf("create: %v; want reason %q", err, tc.want)
+			}
+			if n := len(b.repo.Statuses(s.Head.String())); tc.want != fencepost.ReasonNone && n != 1 {
+				t.Errorf("%d statuses, want 1", n)
+			}
+		})
+	}
+}
+
 func TestTwoResultsUnderOneEvaluationFailClosed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, gitea.Gitea)

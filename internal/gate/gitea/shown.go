@@ -33,6 +33,9 @@ type review struct {
 // by reports whether a user made it.
 func (r review) by(id int64) bool { return r.User != nil && r.User.ID == id }
 
+// counts reports whether the server gives it weight at a merge.
+func (r review) counts() bool { return r.Official && !r.Dismissed }
+
 // origin is what the last line of the body names, which we wrote; what stands
 // above it is the program's and can't stand for it. "": none. A gate is named
 // since two of one reviewer could not be told apart.
@@ -162,7 +165,7 @@ func (l *Lane) foreignStatuses(ctx context.Context, name string, id fencepost.Co
 func (l *Lane) foreignReviews(ctx context.Context, name string, s gate.Subject) ([]string, error) {
 	var found []string
 	err := pages(ctx, l, "list reviews", reviewsOf(name, s.Number), nil, func(r review) {
-		if r.by(l.config.Reviewer.ID) && r.State == approved && r.Official && !r.Dismissed && r.evaluation() == "" {
+		if r.by(l.config.Reviewer.ID) && r.State == approved && r.counts() && r.evaluation() == "" {
 			found = append(found, "review "+strconv.FormatInt(r.ID, 10))
 		}
 	})
