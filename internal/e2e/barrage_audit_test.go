@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -39,19 +40,40 @@ type leasing struct {
 	Kind       string               `json:"event"`
 	Evaluation string               `json:"evaluation"`
 	Fence      uint64               `json:"fence"`
+	// Journal is where it is noted.
+	Journal string `json:"-"`
+}
+
+// books are what controllers have written down, after their end.
+type books struct {
+	rows     map[fencepost.DeliveryID]rows.Row
+	verified error
+	// leasings are those of each delivery, of each journal in its order.
+	leasings map[fencepost.DeliveryID][]leasing
+	// askew is set where the journals' times are not the provider's: then
+	// fences alone say what was before what.
+	askew bool
+}
+
+// booksOf reads the ledger and the journals of one data directory.
+func booksOf(t *testing.T, dataDir string) books {
+	t.Helper()
+	b := books{leasings: leasingsOf(t, filepath.Join(dataDir, "receipts"))}
+	b.rows, b.verified = rowsOf(t, filepath.Join(dataDir, "ledger"))
+	return b
 }
 
 // audit holds what the provider saw and what the senders were told against
 // the ledger and the journals, after the end of all controllers.
-func audit(t *testing.T, dataDir string, seen []sight, told []telling) verdict {
-	t.Helper()
+func audit(seen []sight, told []telling, b books) verdict {
 	var v verdict
-	inLedger := rowsOf(t, &v, filepath.Join(dataDir, "ledger"))
+	if b.verified != nil {
+		v.breach("the ledger does not verify: %v", b.verified)
+	}
 	bodies := map[string][]sight{}
 	for _, s := range seen {
 		bodies[s.Head] = append(bodies[s.Head], s)
 	}
-	leasings := leasingsOf(t, filepath.Join(dataDir, "receipts"))
 	heads := map[string]fencepost.DeliveryID{}
 	for _, a := range told {
 		switch {
@@ -68,21 +90,21 @@ func audit(t *testing.T, dataDir string, seen []sight, told []telling) verdict {
 	}
 	v.acknowledged = len(heads)
 	for head, delivery := range heads {
-		v.judge(head, inLedger[delivery], bodies[head], leasings[delivery])
+		v.judge(head, b.rows[delivery], bodies[head], b.leasings[delivery], b.askew)
 	}
 	for head := range bodies {
 		if _, ok := heads[head]; !ok {
 			v.breach("%.9s was published, and nobody was told that its delivery is accepted", head)
 		}
 	}
-	if len(inLedger) != len(heads) {
-		v.breach("%d rows for %d deliveries", len(inLedger), len(heads))
+	if len(b.rows) != len(heads) {
+		v.breach("%d rows for %d deliveries", len(b.rows), len(heads))
 	}
 	return v
 }
 
 // judge judges one delivery that was acknowledged.
-func (v *verdict) judge(head string, row rows.Row, runs []sight, leasings []leasing) {
+func (v *verdict) judge(head string, row rows.Row, runs []sight, leasings []leasing, askew bool) {
 	switch {
 	case row.State == rows.Unclaimed || len(runs) == 0:
 		v.lost++
@@ -104,7 +126,11 @@ func (v *verdict) judge(head string, row rows.Row, runs []sight, leasings []leas
 			v.breach("%.9s was published with different bytes [7]", head)
 		}
 	}
-	v.judgeFences(head, row, runs[0].At, leasings)
+	if askew {
+		v.judgeOrder(head, row, leasings)
+	} else {
+		v.judgeFences(head, row, runs[0].At, leasings)
+	}
 }
 
 // judgeFences looks at the leases that controllers noted. A note may be lost
@@ -148,15 +174,52 @@ func (v *verdict) judgeFences(head string, row rows.Row, published time.Time, le
 	}
 }
 
-// rowsOf reads the whole ledger, verified.
-func rowsOf(t *testing.T, v *verdict, dir string) map[fencepost.DeliveryID]rows.Row {
+// judgeOrder is judgeFences where no two clocks need agree: what one journal
+// says is in its order, and fences order the leases of all.
+func (v *verdict) judgeOrder(head string, row rows.Row, leasings []leasing) {
+	last, published := map[string]uint64{}, map[string]bool{}
+	given, highest, shown := map[uint64]bool{}, uint64(0), uint64(0)
+	for _, l := range leasings {
+		if l.Evaluation != row.Evaluation.String() {
+			v.breach("%.9s was leased to the evaluation %s, its row has %v [4]", head, l.Evaluation, row.Evaluation)
+		}
+		before := last[l.Journal]
+		if l.Kind == "claimed" {
+			v.fences++
+			if len(given) > 0 {
+				v.takeovers++
+			}
+			if given[l.Fence] || l.Fence <= before {
+				v.breach("%.9s was leased under fence %d after %d [5]", head, l.Fence, before)
+			}
+			given[l.Fence], last[l.Journal], highest = true, l.Fence, max(highest, l.Fence)
+			continue
+		}
+		if l.Fence < before {
+			v.breach("%.9s: %s under fence %d after %d was given [5]", head, l.Kind, l.Fence, before)
+		}
+		switch l.Kind {
+		case "ran", "staged":
+			if published[l.Journal] {
+				v.breach("%.9s: %s under fence %d after its publication [6]", head, l.Kind, l.Fence)
+			}
+		case "published":
+			published[l.Journal], shown = true, max(shown, l.Fence)
+		}
+	}
+	// Whoever is the newest has published, or found it published.
+	if shown != highest || row.Fence.Uint64() != highest {
+		v.breach("%.9s: the last fence is %d, published under %d, its row has %d [5]", head, highest, shown, row.Fence.Uint64())
+	}
+}
+
+// rowsOf reads the whole file ledger; the second error says what in it does not
+// verify.
+func rowsOf(t *testing.T, dir string) (map[fencepost.DeliveryID]rows.Row, error) {
 	t.Helper()
 	report, err := fileledger.Verify(t.Context(), fileledger.Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
-	}
-	if err := report.Err(); err != nil {
-		v.breach("the ledger does not verify: %v", err)
 	}
 	cfg := report.Config
 	cfg.Dir, cfg.Volatile = dir, true
@@ -164,40 +227,55 @@ func rowsOf(t *testing.T, v *verdict, dir string) map[fencepost.DeliveryID]rows.
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := collect(t, l.Rows(t.Context()))
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	return found, report.Err()
+}
+
+func collect(t *testing.T, all iter.Seq2[rows.Row, error]) map[fencepost.DeliveryID]rows.Row {
+	t.Helper()
 	found := map[fencepost.DeliveryID]rows.Row{}
-	for row, err := range l.Rows(t.Context()) {
+	for row, err := range all {
 		if err != nil {
 			t.Fatal(err)
 		}
 		found[row.Key.ID()] = row
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
 	return found
 }
 
-// leasingsOf reads the journals' lines that are whole: a checksum, and JSON.
+// leasingsOf are the notes of leases in the journals of a directory.
 func leasingsOf(t *testing.T, dir string) map[fencepost.DeliveryID][]leasing {
+	t.Helper()
+	all := map[fencepost.DeliveryID][]leasing{}
+	eachNote(t, dir, func(l leasing) {
+		if l.Fence != 0 {
+			all[l.Delivery] = append(all[l.Delivery], l)
+		}
+	})
+	return all
+}
+
+// eachNote reads the journals' lines that are whole: a checksum, and JSON.
+func eachNote(t *testing.T, dir string, f func(leasing)) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("journals in %s: %v, %v", dir, names, err)
 	}
-	all := map[fencepost.DeliveryID][]leasing{}
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			var l leasing
+			l := leasing{Journal: name}
 			_, event, _ := strings.Cut(line, " ")
-			if json.Unmarshal([]byte(event), &l) != nil || l.Fence == 0 {
-				continue
+			if json.Unmarshal([]byte(event), &l) == nil {
+				f(l)
 			}
-			all[l.Delivery] = append(all[l.Delivery], l)
 		}
 	}
-	return all
 }

@@ -44,7 +44,7 @@ func TestABarrageOfKills(t *testing.T) {
 	began := time.Now()
 	s.run()
 	took := time.Since(began)
-	verdict := audit(t, s.world.DataDir(), s.seen, s.told)
+	verdict := audit(s.seen, s.told, booksOf(t, s.world.DataDir()))
 	for _, text := range verdict.broken {
 		t.Error(text)
 	}
@@ -88,12 +88,17 @@ type telling struct {
 func newBarrage(t *testing.T, deliveries int) *barrage {
 	t.Helper()
 	s := &barrage{t: t, deliveries: deliveries, results: map[string]chan struct{}{}}
-	s.world = newWorld(t, world.Config{
-		Manual: true, MergePolls: -1, RateLimit: 1000 + 200*deliveries, Observer: s.observe,
-		// Healing would ask for what is only late here, and so hide a loss.
-		YAML: "provider: {write_interval: 0s}\nwork: {workers: 2}\nrunner: {concurrent: 2}\nhealing: {interval: 24h, grace: 24h, lookback: 1m, inspected: 1, redeliveries: 1}\n",
-	})
+	s.world = newWorld(t, s.config("provider: {write_interval: 0s}\nwork: {workers: 2}\nrunner: {concurrent: 2}\n"))
 	return s
+}
+
+// config is that of a world that a barrage hears.
+func (s *barrage) config(yaml string) world.Config {
+	return world.Config{
+		Manual: true, MergePolls: -1, RateLimit: 1000 + 200*s.deliveries, Observer: s.observe,
+		// Healing would ask for what is only late here, and so hide a loss.
+		YAML: "healing: {interval: 24h, grace: 24h, lookback: 1m, inspected: 1, redeliveries: 1}\n" + yaml,
+	}
 }
 
 // observe is the provider's journal.
@@ -158,7 +163,7 @@ func (s *barrage) run() {
 		if s.deliveries == i {
 			break
 		}
-		one, done := s.open(i)
+		one, done := s.open(i, "pass")
 		waiters.Go(func() {
 			select {
 			case <-done:
@@ -205,12 +210,13 @@ func (s *barrage) idle() error {
 	return err
 }
 
-// open makes a request whose delivery is not sent yet.
-func (s *barrage) open(i int) (signed, <-chan struct{}) {
+// open makes a request, whose check does what it is told and whose delivery is
+// not sent yet.
+func (s *barrage) open(i int, what string) (signed, <-chan struct{}) {
 	s.t.Helper()
 	pr, err := s.world.Repository.OpenPullRequest(s.t.Context(), forgesim.OpenPull{
 		Head:   "barrage-" + strconv.Itoa(i),
-		Change: forgesim.Change{Files: map[string]string{"n": strconv.Itoa(i)}},
+		Change: forgesim.Change{Files: map[string]string{"behaviour": what + "\n", "n": strconv.Itoa(i)}},
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"testing"
 
 	"github.com/fencepost/fencepost/internal/forgesim"
@@ -50,7 +51,14 @@ func give(t *testing.T, w *world.World, to *world.Controller, d forgesim.Deliver
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := w.Client.Do(req)
+	a, _ := answerTo(t, w.Client, req)
+	return a
+}
+
+// answerTo sends a request and returns what ingress answered.
+func answerTo(t *testing.T, client *http.Client, req *http.Request) (a world.Answer, status int) {
+	t.Helper()
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +67,10 @@ func give(t *testing.T, w *world.World, to *world.Controller, d forgesim.Deliver
 	if _, err := text.ReadFrom(io.LimitReader(resp.Body, 1<<16)); err != nil {
 		t.Fatal(err)
 	}
-	a, err := world.ReadAnswer(text.Bytes())
-	if err != nil {
+	if a, err = world.ReadAnswer(text.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return a, resp.StatusCode
 }
 
 // untilEvent waits until a delivery has come to an event.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -82,7 +83,7 @@ func newWorld(t testing.TB, config world.Config) *world.World {
 // unstartedWorld is newWorld with a controller that is not started.
 func unstartedWorld(t testing.TB, config world.Config) *world.World {
 	t.Helper()
-	config.Binary, config.Program, config.Now = fencepostBinary, hostileProgram, time.Now
+	config.Binary, config.Program, config.Now = cmp.Or(config.Binary, fencepostBinary), hostileProgram, time.Now
 	config.Dir = t.TempDir()
 	if config.Repository.Files == nil {
 		config.Repository.Files = behave("pass")

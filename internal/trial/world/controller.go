@@ -45,6 +45,8 @@ type Controller struct {
 
 	// Within bounds a start; zero means [ReadyWithin].
 	Within time.Duration
+	// Env is added to the environment of the next process.
+	Env []string
 
 	binary, config string
 	args           []string
@@ -140,6 +142,7 @@ func (c *Controller) Start(ctx context.Context) (time.Duration, error) {
 	}
 	cmd := exec.CommandContext(ctx, c.binary, append([]string{"serve", "--config", c.config}, c.args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, c.attr
+	cmd.Env = append(cmd.Environ(), c.Env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopWithin
 	if err := cmd.Start(); err != nil {
