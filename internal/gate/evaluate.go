@@ -160,6 +160,7 @@ func (e *evaluation) looked(ctx context.Context, l look) (Snapshot, error) {
 	}
 	if err == nil {
 		e.pool.Alerts.Resolve(AlertCredential, string(e.gate.Name))
+		e.task.hidden = time.Time{}
 	}
 	ev := e.leaseEvent(KindRefreshed, e.tenure.current(), l.took, snapshotDetails(s)...)
 	ev.Reason = reasonOf(ctx, err)
@@ -197,6 +198,10 @@ func (e *evaluation) compare() error {
 func (e *evaluation) settle(ctx context.Context, err error) (p fencepost.Publication, over end) {
 	r := fencepost.ReasonOf(err)
 	e.pool.log(ctx, "evaluate", e.delivery.ID(), err)
+	if errors.Is(err, ErrNotYet) && fateOf(r) == FateRetry && e.mayAppear() {
+		// Nothing has failed yet; after that it is a failure like others.
+		return p, e.putOff(ctx, later{why: r})
+	}
 	switch fateOf(r) {
 	case FateNone:
 		none, err := fencepost.NoPublication(r)

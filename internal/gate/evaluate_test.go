@@ -157,6 +157,64 @@ func TestAChangedRuleIsEvaluatedAnew(t *testing.T) {
 	})
 }
 
+// TestACommitThatIsNotShownYetIsWaitedFor: until the deadline that is no attempt,
+// and afterwards it is one like any other.
+func TestACommitThatIsNotShownYetIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	hidden := func(for_ time.Duration) func(w *world) {
+		return func(w *world) {
+			began := time.Now()
+			w.limits.Attempts = 2
+			w.provider.onRefresh = func(int) error {
+				if time.Since(began) < for_ {
+					return notYet(fencepost.ReasonProvider)
+				}
+				return nil
+			}
+		}
+	}
+	for _, tc := range []struct {
+		name    string
+		hide    func(w *world)
+		want    string
+		counted int
+	}{
+		{"within it", hidden(40 * time.Second), "success", 0},
+		{"for ever", hidden(time.Hour), "failure provider", 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				tc.hide(w)
+				began := time.Now()
+				w.deliver(7, w.provider.head.ID)
+				p := w.start(nil)
+				attempt := 0
+				for range 600 {
+					time.Sleep(time.Second)
+					synctest.Wait()
+					if strings.Contains(w.journal.kinds(), "staged") {
+						break
+					}
+				}
+				for _, e := range w.journal.all() {
+					attempt = max(attempt, e.Attempt-1)
+				}
+				if attempt != tc.counted && tc.counted == 0 {
+					t.Errorf("%d attempts were counted, want none", attempt)
+				}
+				if waited := time.Since(began); tc.counted > 0 && (waited < 45*time.Second || waited > 5*time.Minute) {
+					t.Errorf("given up after %v", waited)
+				}
+				w.provider.set(func(p *provider) { p.onRefresh = nil })
+				w.settle()
+				p.end(t)
+				w.wantRuns(tc.want)
+			})
+		})
+	}
+}
+
 func TestPassingTroubleGetsABoundedNumberOfAttempts(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -320,16 +320,22 @@ func (p *publication) remember(ctx context.Context, change func(*Note)) error {
 }
 
 // hidden waits for a commit that the provider does not show, and ends the
-// publication after too long. The wait begins anew after a restart.
+// publication after too long.
 func (p *publication) hidden(err error) (fencepost.Reason, error) {
-	now := p.pool.Now()
-	if p.task.hidden.IsZero() {
-		p.task.hidden = now
-	}
-	if now.Sub(p.task.hidden) > p.pool.Limits.NotYetVisible {
+	if !p.mayAppear() {
 		return fencepost.ReasonOf(err), nil
 	}
 	return "", err
+}
+
+// mayAppear reports whether a commit that the provider does not show is still
+// waited for. The wait begins anew after a restart.
+func (w *work) mayAppear() bool {
+	now := w.pool.Now()
+	if w.task.hidden.IsZero() {
+		w.task.hidden = now
+	}
+	return now.Sub(w.task.hidden) <= w.pool.Limits.NotYetVisible
 }
 
 // pause waits for d, or for the end of ctx and returns its cause.

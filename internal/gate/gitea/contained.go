@@ -2,10 +2,12 @@ package gitea
 
 import (
 	"context"
+	"errors"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/forge"
+	"github.com/fencepost/fencepost/internal/gate"
 )
 
 // A pair is a head and a base tip. That the one contains the other can't change:
@@ -25,6 +27,9 @@ func (l *Lane) contains(ctx context.Context, name string, head, base fencepost.C
 	found, err := gitfetch.Relate(ctx, gitfetch.Request{
 		URL: s.URL, Credential: s.Credential, AllowHTTP: s.AllowHTTP, AllowPrivate: s.AllowPrivate, Budgets: l.config.Budgets,
 	}, head, base)
+	if errors.Is(err, gitfetch.ErrNotOurRef) || found.Doubt == gitfetch.DoubtGone {
+		return false, notYet(op)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -37,3 +42,7 @@ func (l *Lane) contains(ctx context.Context, name string, head, base fencepost.C
 	}
 	return false, forge.Fail(op, fencepost.ReasonProvider, errUntold)
 }
+
+// notYet is the error of a commit that the API names and Git does not have:
+// what a fork's request needs is copied in the background.
+func notYet(op string) error { return forge.Fail(op, fencepost.ReasonProvider, gate.ErrNotYet) }

@@ -278,7 +278,7 @@ func (l *Lane) commit(ctx context.Context, name string, id fencepost.CommitID) (
 	}, id, 1)
 	switch {
 	case errors.Is(err, gitfetch.ErrNotOurRef):
-		return gate.Commit{}, forge.Fail(op, fencepost.ReasonProvider, gate.ErrNotYet)
+		return gate.Commit{}, notYet(op)
 	case err != nil:
 		return gate.Commit{}, err
 	}

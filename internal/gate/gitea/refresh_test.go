@@ -1,7 +1,10 @@
 package gitea_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -150,6 +153,83 @@ func TestWhatTheHeadMustBe(t *testing.T) {
 	must(t, err)
 	if got := b.refresh(s); got.State != fencepost.ReasonSuperseded || !got.Revision.IsZero() {
 		t.Errorf("moved: %+v", got)
+	}
+}
+
+// asGit answers what the lane asks of Git, where answer returns a body: it is
+// told whether a chain of commits is asked for, or one commit alone.
+func (b *bench) asGit(answer func(chain bool) string) {
+	b.forge.Interfere(func(r *http.Request) *forge.Answer {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/git-upload-pack") {
+			return nil
+		}
+		asked, err := io.ReadAll(io.LimitReader(r.Body, 1<<16))
+		if err != nil {
+			b.t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(asked))
+		body := answer(!bytes.Contains(asked, []byte("deepen 1\n")))
+		if body == "" {
+			return nil
+		}
+		return &forge.Answer{
+			Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/x-git-upload-pack-result"}}, Body: body,
+		}
+	})
+}
+
+func line(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }
+
+// TestACommitThatIsNotThereYet: the API names a head that Git does not have,
+// such as one that is still being copied from its fork.
+func TestACommitThatIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	_, s := b.open()
+	for name, hides := range map[string]func(chain bool) bool{
+		"for both":             func(bool) bool { return true },
+		"for the one commit":   func(chain bool) bool { return !chain },
+		"for the chain of two": func(chain bool) bool { return chain },
+	} {
+		b.lane = b.newLane()
+		b.asGit(func(chain bool) string {
+			if !hides(chain) {
+				return ""
+			}
+			return line("ERR upload-pack: not our ref " + s.Head.String())
+		})
+		_, err := b.lane.Refresh(t.Context(), s)
+		if !errors.Is(err, gate.ErrNotYet) || fencepost.ReasonOf(err) != fencepost.ReasonProvider {
+			t.Errorf("%s: %v, want ErrNotYet", name, err)
+		}
+	}
+	b.forge.Interfere(nil)
+	if got := b.refresh(s); got.State != fencepost.ReasonNone {
+		t.Errorf("once it is there: %+v", got)
+	}
+}
+
+// TestWhatCantBeToldWithinTheBudgets: a chain that is longer than may be read
+// says nothing of whether the head contains the base.
+func TestWhatCantBeToldWithinTheBudgets(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	_, s := b.open()
+	c := b.config()
+	c.Budgets.WireBytes = 8 << 10
+	var err error
+	b.lane, err = gitea.New(c)
+	must(t, err)
+	b.asGit(func(chain bool) string {
+		if !chain {
+			return ""
+		}
+		return line("shallow-info\n") + "0001" + line("packfile\n") + line("\x02"+strings.Repeat("counting ", 1<<10))
+	})
+	_, err = b.lane.Refresh(t.Context(), s)
+	wantReason(t, err, fencepost.ReasonProvider)
+	if !strings.Contains(err.Error(), "can't be told within the budgets") {
+		t.Errorf("error %v", err)
 	}
 }
 
