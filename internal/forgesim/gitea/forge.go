@@ -88,7 +88,7 @@ func New(ctx context.Context, config Config) (*Forge, error) {
 		return nil, fmt.Errorf("gitea: %w", err)
 	}
 	if config.Version == "" {
-		config.Version = "1.26.3"
+		config.Version = "1.27.3"
 		if config.Forgejo {
 			config.Version = "11.0.1+gitea-1.22.0"
 		}

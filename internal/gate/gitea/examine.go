@@ -42,9 +42,7 @@ type examination struct {
 func (e *examination) product(ctx context.Context) {
 	const name, op = "server.product", "get version"
 	l := e.lane
-	var got struct {
-		Version string `json:"version"`
-	}
+	var got versionAnswer
 	if err := l.readInto(ctx, l.config.Reviews, op, "/version", &got); err != nil {
 		e.Need(name, string(l.config.Kind), gate.Told(err), "see that api is the instance's /api/v1, and that it can be reached from here")
 		return

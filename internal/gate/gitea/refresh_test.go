@@ -88,6 +88,8 @@ func TestASettingThatLetsSomebodyPast(t *testing.T) {
 		"who may pass":                    {gitea.Gitea, func(r *forge.Rule) { r.Bypass = true }},
 		"the field is not sent":           {gitea.Gitea, func(r *forge.Rule) { r.Leave = []string{"block_admin_merge_override"} }},
 		"the field is not sent: Forgejo":  {gitea.Forgejo, func(r *forge.Rule) { r.Leave = []string{"apply_to_admins"} }},
+		"forced pushes are not sent":      {gitea.Gitea, func(r *forge.Rule) { r.Leave = []string{"enable_force_push"} }},
+		"who may pass is not sent":        {gitea.Gitea, func(r *forge.Rule) { r.Leave = []string{"enable_bypass_allowlist"} }},
 		"the list is not sent":            {gitea.Gitea, func(r *forge.Rule) { r.Leave = []string{"approvals_whitelist_username"} }},
 		"the pattern is not sent":         {gitea.Gitea, func(r *forge.Rule) { r.Leave = []string{"unprotected_file_patterns"} }},
 		"whether to push is not sent":     {gitea.Gitea, func(r *forge.Rule) { r.Leave = []string{"enable_push"} }},
@@ -105,6 +107,38 @@ func TestASettingThatLetsSomebodyPast(t *testing.T) {
 			t.Errorf("%s: no fact says what is wrong", name)
 		}
 	}
+}
+
+// TestAServerThatHasNoBypassList: one that is older than the list leaves it out,
+// and is taken at its word where it says so.
+func TestAServerThatHasNoBypassList(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	_, s := b.open()
+	rule := forge.GateRule("main", reviewer, check)
+	rule.Leave = []string{"enable_bypass_allowlist"}
+	b.repo.Protect(rule)
+	answer, asked := forge.Answer{}, 0
+	b.forge.Interfere(func(r *http.Request) *forge.Answer {
+		if !strings.HasSuffix(r.URL.Path, "/version") {
+			return nil
+		}
+		asked++
+		return &answer
+	})
+	for version, want := range map[string]fencepost.Reason{
+		"1.26.3": fencepost.ReasonNone, "1.26.0+dev-12-gabcdef": fencepost.ReasonNone, "1.9.0": fencepost.ReasonNone,
+		"1.27.0": fencepost.ReasonGateUnproven, "1.27.0-rc0": fencepost.ReasonGateUnproven, "1.100.1": fencepost.ReasonGateUnproven,
+		"2.0.0": fencepost.ReasonGateUnproven, "nightly": fencepost.ReasonGateUnproven, "": fencepost.ReasonGateUnproven,
+	} {
+		asked, answer = 0, forge.Answer{Status: http.StatusOK, Body: fmt.Sprintf(`{"version":%q}`, version)}
+		if got := b.refresh(s); got.State != want || asked != 1 {
+			t.Errorf("%q: state %q after %d questions, want %q after one", version, got.State, asked, want)
+		}
+	}
+	answer = forge.Answer{Status: http.StatusInternalServerError}
+	_, err := b.lane.Refresh(t.Context(), s)
+	wantReason(t, err, fencepost.ReasonProvider)
 }
 
 // TestTheReviewersTokenCantProveTheRule: only an administrator is told which

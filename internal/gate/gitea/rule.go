@@ -100,11 +100,41 @@ func (l *Lane) readRule(ctx context.Context, name, effective string) (rule, erro
 	if got.Name != effective {
 		return rule{}, forge.Fail(op, fencepost.ReasonProvider, errOther)
 	}
-	return rule{name: got.Name, settings: l.settings(got)}, nil
+	bypass := shown(got.EnableBypass)
+	if got.EnableBypass == nil && l.config.Kind == Gitea {
+		older, err := l.hasNoBypass(ctx)
+		if err != nil {
+			return rule{}, err
+		}
+		if older {
+			bypass = "false"
+		}
+	}
+	return rule{name: got.Name, settings: l.settings(got, bypass)}, nil
 }
 
-// settings holds a rule against what a gate needs. contracts/gitea.md §6
-func (l *Lane) settings(a ruleAnswer) []setting {
+// hasNoBypass reports whether the server is certainly older than the bypass
+// list, Gitea 1.27: only then may it leave it out. contracts/gitea.md §5
+func (l *Lane) hasNoBypass(ctx context.Context) (bool, error) {
+	var got versionAnswer
+	if err := l.readInto(ctx, l.config.Rules, "get version", "/version", &got); err != nil {
+		return false, err
+	}
+	major, rest, _ := strings.Cut(got.Version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	x, err := strconv.Atoi(major)
+	y, errMinor := strconv.Atoi(minor)
+	return err == nil && errMinor == nil && (x < 1 || x == 1 && y < 27), nil
+}
+
+// A versionAnswer says what a server is.
+type versionAnswer struct {
+	Version string `json:"version"`
+}
+
+// settings holds a rule against what a gate needs; bypass is whether somebody
+// listed may pass, which not every server sends. contracts/gitea.md §6
+func (l *Lane) settings(a ruleAnswer, bypass string) []setting {
 	yes := func(name string, b *bool) setting { return setting{name, "true", shown(b)} }
 	reviewer := l.config.Reviewer.Login
 	s := []setting{
@@ -124,12 +154,10 @@ func (l *Lane) settings(a ruleAnswer) []setting {
 	if l.config.Kind == Forgejo {
 		return append(s, yes("apply_to_admins", a.ApplyToAdmins))
 	}
-	// Both are newer than the rest: an instance that does not send them can't
-	// let anybody past by them.
 	return append(s,
 		yes("block_admin_merge_override", a.BlockAdminOverride),
-		setting{"enable_force_push", "not true", notTrue(a.EnableForcePush)},
-		setting{"enable_bypass_allowlist", "not true", notTrue(a.EnableBypass)})
+		setting{"enable_force_push", "false", shown(a.EnableForcePush)},
+		setting{"enable_bypass_allowlist", "false", bypass})
 }
 
 func shown(b *bool) string {
