@@ -29,7 +29,7 @@ var (
 	// ErrFull: there is no room; nothing was stored.
 	ErrFull = errors.New("no room")
 	// ErrCorrupt: the database says that it is damaged.
-	ErrCorrupt = errors.New("the database is damaged")
+	ErrCorrupt = errors.New("the database is damaged, or its file is none; bring a backup back, as docs/operations.md says, or name another")
 	// ErrDenied: the user of the database lacks a right, or the file can't be
 	// written; nothing was stored.
 	ErrDenied = errors.New("the database refuses this user; grant it all on the schema and its tables, or write access to the file")
@@ -197,13 +197,20 @@ const (
 	sqliteLocked     = 6
 	sqliteCorrupt    = 11
 	sqliteFull       = 13
+	sqliteCantOpen   = 14
 	sqliteConstrains = 19
 	sqliteNotADB     = 26
+	sqliteRollback   = 8 | 3<<8
+	sqliteRecovery   = 8 | 1<<8
 	sqliteUnique     = 19 | 8<<8
 	sqlitePrimaryKey = 19 | 6<<8
 	sqliteFsync      = 10 | 4<<8
 	sqliteDirFsync   = 10 | 5<<8
 )
+
+// interrupted are the codes for what a process that ended in a change left to be
+// undone, which takes more than reading.
+var interrupted = []string{strconv.Itoa(sqliteRollback), strconv.Itoa(sqliteRecovery), strconv.Itoa(sqliteCantOpen)}
 
 // sqliteClass sorts result codes, of which the lowest byte is the primary one.
 func sqliteClass(code int) error {

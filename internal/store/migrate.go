@@ -20,13 +20,25 @@ var (
 	// ErrOlderSchema: the schema is older, and it is not this process's to
 	// migrate.
 	ErrOlderSchema = errors.New("the database's schema is older than this program; start the server of this version first")
+	// ErrNoSchema: there is nothing of ours, and it is not this process's to
+	// make it. It comes with [ErrOlderSchema].
+	ErrNoSchema error = noSchema{}
 )
+
+type noSchema struct{}
+
+func (noSchema) Error() string {
+	return "the database has nothing of this program; name the one that has, or start `fencepost serve`, which makes it"
+}
+
+func (noSchema) Is(target error) bool { return target == ErrOlderSchema }
 
 //go:embed migrations
 var migrations embed.FS
 
-// versions is where goose writes down which migrations there were.
-const versions = "schema_versions"
+// versions is where goose writes down which migrations there were, and steps
+// where a migration itself does.
+const versions, steps = "schema_versions", "schema_steps"
 
 // migrateTries is how often a migration is tried that another process may have
 // made meanwhile.
@@ -47,10 +59,12 @@ func (d *DB) migrate(ctx context.Context) error {
 	if err != nil {
 		return opened("read migrations: %w", err)
 	}
-	sources := provider.ListSources()
-	target := sources[len(sources)-1].Version
+	known, err := d.kind.scripts()
+	if err != nil {
+		return opened("read migrations: %w", err)
+	}
 	for try := 1; ; try++ {
-		err = d.migrateOnce(ctx, provider, target)
+		err = d.migrateOnce(ctx, provider, known)
 		if err == nil || !tryAgain(err) || try >= migrateTries || !pause(ctx, try+2) {
 			return reasoned("open database", foreign(err))
 		}
@@ -77,47 +91,42 @@ func tryAgain(err error) bool {
 	return f.Class == ErrBusy || f.Class == ErrDuplicate || slices.Contains([]string{"42P07", "42710", "1"}, f.Code)
 }
 
-func (d *DB) migrateOnce(ctx context.Context, provider *goose.Provider, target int64) error {
-	at, err := d.schemaVersion(ctx)
+// migrateOnce looks at all that may refuse the database before its first
+// change.
+func (d *DB) migrateOnce(ctx context.Context, provider *goose.Provider, known []script) error {
+	target := known[len(known)-1].version
+	at, err := d.look(ctx, known)
 	switch {
 	case err != nil:
-		return fmt.Errorf("read the schema's version: %w", err)
+		return err
 	case at > target:
 		return opened("version %d, and %d is known: %w", at, target, ErrNewerSchema)
 	case at == target:
 		return nil
+	case d.opts.Existing && at == 0:
+		return opened("%w", ErrNoSchema)
 	case d.opts.Existing:
 		return opened("version %d, not %d: %w", at, target, ErrOlderSchema)
 	}
-	if _, err := d.writer.ExecContext(ctx, "create table if not exists schema_steps (version bigint primary key)"); err != nil {
+	if err := d.mayMigrate(ctx, known); err != nil {
+		return err
+	}
+	if d.opts.Before != nil {
+		if err := d.survey(ctx, func(ctx context.Context, tx *Tx) error { return d.opts.Before(ctx, tx, at) }); err != nil {
+			return err
+		}
+	}
+	if _, err := d.writer.ExecContext(ctx, "create table if not exists "+steps+" (version bigint primary key)"); err != nil {
 		return fmt.Errorf("migrate: %w", fault(err))
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate from version %d: %w", at, fault(err))
 	}
-	at, err = d.schemaVersion(ctx)
+	at, err = d.look(ctx, known)
 	if err == nil && at != target {
 		err = &Fault{Class: ErrBusy}
 	}
 	return err
-}
-
-// schemaVersion is the newest migration that was stored; 0 for none.
-func (d *DB) schemaVersion(ctx context.Context) (version int64, err error) {
-	err = d.Read(ctx, "read the schema's version", func(ctx context.Context, tx *Tx) error {
-		version = 0
-		query := "select count(*) from sqlite_schema where type = 'table' and name = ?"
-		if d.kind == Postgres {
-			query = "select count(*) from pg_tables where schemaname = current_schema() and tablename = ?"
-		}
-		var n int64
-		if _, err := tx.One(ctx, query, []any{versions}, &n); err != nil || n == 0 {
-			return err
-		}
-		_, err := tx.One(ctx, "select coalesce(max(version_id), 0) from "+versions, nil, &version)
-		return err
-	})
-	return version, err
 }
 
 func (d *DB) gooseDialect() goose.Dialect {

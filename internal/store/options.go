@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -45,6 +46,10 @@ type Options struct {
 	// ours is made in it, and no version is looked for. Its SQLite file is made
 	// if it is missing.
 	Foreign bool
+	// Before is asked when all else allows the schema to be made or changed,
+	// with the version that is there, 0 for none. It only reads; its error ends
+	// Open, which then has changed nothing.
+	Before func(ctx context.Context, tx *Tx, version int64) error
 	// Wait bounds one transaction, with the wait for locks and connections;
 	// 100 ms to 24 h, default 10 s; beyond minutes it is for reading or writing
 	// all of a table.

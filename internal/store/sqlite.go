@@ -64,11 +64,40 @@ func (d *DB) ensureFile(path string) error {
 	return nil
 }
 
+// surveyor is a pool that changes nothing of the file, not even what a
+// connection writes into it by itself; unless it has to undo what a process
+// left half done, if readOnly is false.
+func (d *DB) surveyor(readOnly bool) (*sql.DB, error) {
+	path, err := filepath.Abs(d.opts.Path)
+	if err != nil {
+		return nil, opened("%w", &Fault{Class: ErrUnavailable})
+	}
+	q := url.Values{}
+	q.Set("_busy_timeout", d.busyTimeout())
+	q.Set("_query_only", "on")
+	if readOnly {
+		q.Set("mode", "ro")
+	}
+	connector, err := sqlite.NewConnector(sqliteURL(path, q))
+	if err != nil {
+		return nil, opened("%w", fault(err))
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// busyTimeout is how long a lock of another process is waited for, in
+// milliseconds: half of the time, as there is more to do.
+func (d *DB) busyTimeout() string { return strconv.FormatInt(d.opts.Wait.Milliseconds()/2, 10) }
+
+func sqliteURL(path string, q url.Values) string {
+	file := url.URL{Path: filepath.ToSlash(path)}
+	return "file:" + file.EscapedPath() + "?" + q.Encode()
+}
+
 // sqliteDSN is the connection string of one of the pools.
 func (d *DB) sqliteDSN(path string, readOnly bool) string {
 	q := url.Values{}
-	// Half of the time goes to waiting for another process's write lock.
-	q.Set("_busy_timeout", strconv.FormatInt(d.opts.Wait.Milliseconds()/2, 10))
+	q.Set("_busy_timeout", d.busyTimeout())
 	for _, pragma := range []string{
 		"journal_mode(wal)", "synchronous(full)", "foreign_keys(on)", "trusted_schema(off)",
 		// Apple's fsync doesn't reach the disk without these.
@@ -82,6 +111,5 @@ func (d *DB) sqliteDSN(path string, readOnly bool) string {
 		q.Set("_txlock", "deferred")
 		q.Set("_query_only", "on")
 	}
-	file := url.URL{Path: filepath.ToSlash(path)}
-	return "file:" + file.EscapedPath() + "?" + q.Encode()
+	return sqliteURL(path, q)
 }

@@ -93,7 +93,7 @@ func TestErrorsOfTheDatabaseAreSorted(t *testing.T) {
 
 func TestWaitIsBounded(t *testing.T) {
 	each(t, func(t *testing.T, o store.Options) {
-		o.Wait = 300 * time.Millisecond
+		o.Wait = time.Second
 		holder, waiter := open(t, store.Options{Path: o.Path, URL: o.URL, Now: o.Now}), open(t, o)
 		must(t, exec(t, holder, "insert into schema_turns (name, turns) values ('x', 1)"))
 		const touch = "update schema_turns set turns = turns + 1 where name = 'x'"
