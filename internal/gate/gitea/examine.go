@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -261,12 +262,36 @@ func (e *examination) webhook(ctx context.Context, name string) {
 		flaw := h.flaw()
 		if flaw == "" {
 			e.Advise(fact, want, want, "")
+			e.address(h.Config.URL)
 			return
 		}
 		wrong = append(wrong, flaw)
 	}
-	e.Advise(fact, want, strings.Join(wrong, "; "), "put the webhook right: active, POST, application/json, the event Pull Request; "+
-		"an address in a private network must be in the instance's webhook.ALLOWED_HOST_LIST")
+	e.Advise(fact, want, strings.Join(wrong, "; "), "put the webhook right: active, POST, application/json, the event Pull Request")
+}
+
+// address tells of a webhook that the server sends to by default only where its
+// own configuration, which nobody is shown, lets it: the operator sees deliveries
+// that failed and no more. contracts/gitea.md, trap 26
+func (e *examination) address(hook string) {
+	const public = "a public one"
+	seen := public
+	if u, err := url.Parse(hook); err != nil || private(u.Hostname()) {
+		seen = "loopback, or of a private network"
+	}
+	e.Advise("webhook.address", public, seen, "see that the instance's webhook.ALLOWED_HOST_LIST names it: by default nothing is delivered there")
+}
+
+// private reports whether a host is certainly not one of the public network, or
+// named as none is.
+func private(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		ip = ip.Unmap()
+		return ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified()
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	return last == host || slices.Contains([]string{"localhost", "local", "internal", "lan"}, last)
 }
 
 // flaw is what keeps a webhook from being of use, or "".

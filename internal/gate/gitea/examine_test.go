@@ -36,7 +36,7 @@ func (b *bench) unmet() (names []string) {
 func (b *bench) hooked() *forge.Hook {
 	b.t.Helper()
 	return b.repo.AddHook(forge.HookConfig{
-		URL: "http://127.0.0.1:1/hooks/docs", Secret: []byte("a secret of hooks"), Events: []string{"pull_request"}, Forgejo: b.kind == gitea.Forgejo,
+		URL: "https://fencepost.example.org/hooks/docs", Secret: []byte("a secret of hooks"), Events: []string{"pull_request"}, Forgejo: b.kind == gitea.Forgejo,
 	})
 }
 
@@ -113,7 +113,12 @@ func TestEachBrokenSettingIsNamed(t *testing.T) {
 		{"administrators of Forgejo", gitea.Forgejo, false, func(w *broken) { w.rule.BlockAdmins = false }, "rule.apply_to_admins"},
 		{"a bypass list", gitea.Gitea, false, func(w *broken) { w.rule.Bypass = true }, "rule.enable_bypass_allowlist"},
 		{"the webhook is off", gitea.Gitea, false, func(w *broken) { w.hook.SetActive(false) }, "~webhook"},
-		{"the webhook leads elsewhere", gitea.Gitea, false, func(w *broken) { w.hook.Set("http://127.0.0.1:1/hooks/other", []byte("a secret of hooks")) }, "~webhook"},
+		{"the webhook leads to loopback", gitea.Gitea, false, func(w *broken) { w.hook.Set("http://127.0.0.1:1/hooks/docs", []byte("a secret of hooks")) }, "~webhook.address"},
+		{"… of IPv6", gitea.Gitea, false, func(w *broken) { w.hook.Set("http://[::1]/hooks/docs", []byte("a secret of hooks")) }, "~webhook.address"},
+		{"… into a private network", gitea.Gitea, false, func(w *broken) { w.hook.Set("https://10.1.2.3/hooks/docs", []byte("a secret of hooks")) }, "~webhook.address"},
+		{"… to a name of it", gitea.Forgejo, false, func(w *broken) { w.hook.Set("https://fencepost:8080/hooks/docs", []byte("a secret of hooks")) }, "~webhook.address"},
+		{"… to a public address", gitea.Gitea, false, func(w *broken) { w.hook.Set("https://198.51.100.7/hooks/docs", []byte("a secret of hooks")) }, ""},
+		{"the webhook leads elsewhere", gitea.Gitea, false, func(w *broken) { w.hook.Set("https://fencepost.example.org/hooks/other", []byte("a secret of hooks")) }, "~webhook"},
 	} {
 		w := broken{bench: shared[tc.kind], hook: hooks[tc.kind], rule: forge.GateRule("main", reviewer, check)}
 		if tc.alone {
@@ -122,7 +127,7 @@ func TestEachBrokenSettingIsNamed(t *testing.T) {
 		}
 		w.lane = w.config()
 		w.hook.SetActive(true)
-		w.hook.Set("http://127.0.0.1:1/hooks/docs", []byte("a secret of hooks"))
+		w.hook.Set("https://fencepost.example.org/hooks/docs", []byte("a secret of hooks"))
 		tc.change(&w)
 		w.repo.Protect(w.rule)
 		var err error

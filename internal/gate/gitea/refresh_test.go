@@ -157,6 +157,39 @@ func TestTheReviewersTokenCantProveTheRule(t *testing.T) {
 	}
 }
 
+// TestFetchedCommitsDecideWhatAHeadContains: what the API says of how two commits
+// stand is neither believed nor needed. Trap 4
+func TestFetchedCommitsDecideWhatAHeadContains(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, gitea.Gitea)
+	p, s := b.open()
+	lies := func(mergeBase string, commits int) {
+		b.forge.Interfere(func(r *http.Request) *forge.Answer {
+			if strings.Contains(r.URL.Path, "/compare/") {
+				return &forge.Answer{Status: http.StatusOK, Body: fmt.Sprintf(`{"total_commits":%d,"commits":[]}`, commits)}
+			}
+			if !strings.HasSuffix(r.URL.Path, "/pulls/1") {
+				return nil
+			}
+			return &forge.Answer{Status: http.StatusOK, Body: fmt.Sprintf(`{"number":1,"state":"open","draft":false,"mergeable":%t,"merge_base":%q,`+
+				`"user":{"id":1},"head":{"sha":%q},"base":{"ref":"main","sha":%q,"repo_id":%d}}`,
+				commits == 0, mergeBase, p.Head(), b.repo.Ref("refs/heads/main"), b.repo.ID())}
+		})
+	}
+	// It contains the base, and the API says that it does not.
+	lies(strings.Repeat("0", 40), 7)
+	if got := b.refresh(s); got.State != fencepost.ReasonNone || got.Candidate != got.Head {
+		t.Errorf("a head that contains the base: %+v", got)
+	}
+	// It does not any more, and the API says that it does.
+	_, err := b.repo.Push(t.Context(), forgesim.Push{Change: forgesim.Change{Files: map[string]string{"other.md": "x\n"}}})
+	must(t, err)
+	lies(b.repo.Ref("refs/heads/main"), 0)
+	if got := b.refresh(s); got.State != fencepost.ReasonNotMergeable || got.Candidate != (gate.Commit{}) {
+		t.Errorf("a head that is behind: %+v", got)
+	}
+}
+
 func TestWhatTheHeadMustBe(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, gitea.Gitea)
