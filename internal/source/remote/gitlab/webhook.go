@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/forge"
@@ -16,6 +17,7 @@ type Webhook struct {
 	url           string
 	pushes        bool
 	status        string
+	until         time.Time // where it is off for a while
 	signs, legacy *bool
 }
 
@@ -25,14 +27,19 @@ func (p *Project) Webhooks(ctx context.Context) ([]Webhook, error) {
 	const op = "list webhooks"
 	var all []Webhook
 	type answer struct {
-		URL    string `json:"url"`
-		Pushes bool   `json:"push_events"`
-		Status string `json:"alert_status"`
-		Signs  *bool  `json:"signing_token_present"`
-		Legacy *bool  `json:"token_present"`
+		URL    string     `json:"url"`
+		Pushes bool       `json:"push_events"`
+		Status string     `json:"alert_status"`
+		Until  *time.Time `json:"disabled_until"`
+		Signs  *bool      `json:"signing_token_present"`
+		Legacy *bool      `json:"token_present"`
 	}
 	found, err := gitlab.Pages(ctx, p.client, op, p.byID+"/hooks?per_page="+strconv.Itoa(gitlab.PageSize), func(a answer) {
-		all = append(all, Webhook{url: a.URL, pushes: a.Pushes, status: a.Status, signs: a.Signs, legacy: a.Legacy})
+		w := Webhook{url: a.URL, pushes: a.Pushes, status: a.Status, signs: a.Signs, legacy: a.Legacy}
+		if a.Until != nil {
+			w.until = *a.Until
+		}
+		all = append(all, w)
 	})
 	if err == nil && !found {
 		err = forge.Fail(op, fencepost.ReasonCredential, errors.New("the token is not shown the project's webhooks"))
@@ -59,9 +66,17 @@ func (w Webhook) Flaw() (seen, mend string) {
 	case !w.pushes:
 		return "it is not told of pushes", "turn its trigger Push events on"
 	case w.status == "temporarily_disabled":
-		return "it is switched off for a while, after answers that were none of 200 and 201", "see what it is answered in its recent events; a test that succeeds switches it on"
+		return "it is switched off " + w.while() + ", after answers that were none of 200 and 201", "see what it is answered in its recent events; a test that succeeds switches it on"
 	case w.status != "executable":
 		return "it is switched off", "see what it is answered in its recent events; a test that succeeds switches it on"
 	}
 	return "", ""
+}
+
+// while says for how long the webhook is off.
+func (w Webhook) while() string {
+	if w.until.IsZero() {
+		return "for a while"
+	}
+	return "until " + w.until.UTC().Format(time.RFC3339)
 }

@@ -43,9 +43,11 @@ func TestWhatIsWrongWithAWebhook(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]string{
-		`[{"url":"u","push_events":true,"alert_status":"executable"}]`:                                                              "older than 19.0",
-		`[{"url":"u","push_events":true,"alert_status":"temporarily_disabled","signing_token_present":true,"token_present":false}]`: "for a while",
-		`[{"url":"u","push_events":true,"alert_status":"disabled","signing_token_present":true}]`:                                   "it is switched off",
+		`[{"url":"u","push_events":true,"alert_status":"executable"}]`:                                                                                         "older than 19.0",
+		`[{"url":"u","push_events":true,"alert_status":"temporarily_disabled","signing_token_present":true,"token_present":false}]`:                            "for a while",
+		`[{"url":"u","push_events":true,"alert_status":"temporarily_disabled","disabled_until":"2026-12-01T01:10:00.000+01:00","signing_token_present":true}]`: "off until 2026-12-01T00:10:00Z",
+		`[{"url":"u","push_events":true,"alert_status":"executable","disabled_until":null,"signing_token_present":true}]`:                                      "",
+		`[{"url":"u","push_events":true,"alert_status":"disabled","signing_token_present":true}]`:                                                              "it is switched off",
 	} {
 		b.forge.Interfere(func(*http.Request) *forge.Answer { return &forge.Answer{Status: 200, Body: body} })
 		hooks, err := b.asked.Webhooks(t.Context())
