@@ -48,11 +48,25 @@ func numbered(i int) string {
 // large adds a tree, which is not compressed.
 func (f *forge) large(content []byte) fencepost.ObjectID {
 	f.b.Raw(packtest.Header(uint8(object.Tree), int64(len(content))), packtest.Stored(content))
-	return packtest.ID(object.Tree, content)
+	id := packtest.ID(object.Tree, content)
+	f.note(id, object.Tree, content)
+	return id
 }
 
 func bombAttacks() []attack {
 	const git = "CVE-2017-15298"
+	// In the order in which they are built alone: large ones take their time, and
+	// some are about that order.
+	built := func(build func(*forge) fencepost.ObjectID, change ...func(*gitfetch.Request)) func(*testing.T) []scene {
+		return func(t *testing.T) []scene {
+			var f forge
+			commit := build(&f)
+			return sending(commit, f.b.Bytes(), change...)(t)
+		}
+	}
+	rooted := func(root func(*forge) fencepost.ObjectID, change ...func(*gitfetch.Request)) func(*testing.T) []scene {
+		return built(func(f *forge) fencepost.ObjectID { return f.commit(root(f)) }, change...)
+	}
 	oneFile := func(f *forge) fencepost.ObjectID { return f.tree(file("f", f.blob("x"))) }
 	return []attack{
 		{"ten thousand million paths from twelve objects", git, over(gitfetch.BudgetRepeats), roomy(64<<20, rooted(func(f *forge) fencepost.ObjectID { return stacked(f, 10, 10, oneFile(f)) }))},

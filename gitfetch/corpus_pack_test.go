@@ -273,9 +273,12 @@ func damageAttacks() []attack {
 	}
 	each := func(change func(commit fencepost.ObjectID, pack []byte, try func([]byte))) func(*testing.T) []scene {
 		return func(t *testing.T) []scene {
-			commit, pack := good()
+			var f forge
+			commit := goodTree(&f)
 			var bodies [][]byte
-			change(commit, pack, func(body []byte) { bodies = append(bodies, body) })
+			for _, pack := range [][]byte{f.b.Bytes(), f.inGitOrder(commit)} {
+				change(commit, pack, func(body []byte) { bodies = append(bodies, body) })
+			}
 			return many(t, commit, bodies)
 		}
 	}

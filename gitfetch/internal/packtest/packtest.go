@@ -31,8 +31,8 @@ func ID(kind object.Kind, content []byte) fencepost.ObjectID {
 
 // A Builder collects entries.
 type Builder struct {
-	body    bytes.Buffer
-	entries uint32
+	body   bytes.Buffer
+	starts []int // in body, of each entry
 }
 
 // Offset is where in the pack the next entry begins.
@@ -62,14 +62,28 @@ func (b *Builder) Entry(typ uint8, size int64, middle, content []byte) {
 
 // Raw adds an entry of exactly those bytes.
 func (b *Builder) Raw(parts ...[]byte) {
+	b.starts = append(b.starts, b.body.Len())
 	for _, p := range parts {
 		b.body.Write(p)
 	}
-	b.entries++
 }
 
+// Len is the number of entries.
+func (b *Builder) Len() int { return len(b.starts) }
+
 // Bytes returns the pack with its right count and trailer.
-func (b *Builder) Bytes() []byte { return b.BytesWith(2, b.entries) }
+func (b *Builder) Bytes() []byte { return b.BytesWith(2, uint32(len(b.starts))) }
+
+// InOrder returns the pack with its entries in another order, each named by its
+// number. Deltas by distance are on something else then.
+func (b *Builder) InOrder(order []int) []byte {
+	ends := append(b.starts[1:len(b.starts):len(b.starts)], b.body.Len())
+	var other Builder
+	for _, i := range order {
+		other.Raw(b.body.Bytes()[b.starts[i]:ends[i]])
+	}
+	return other.Bytes()
+}
 
 // BytesWith returns the pack with that version and count.
 func (b *Builder) BytesWith(version, count uint32) []byte {
