@@ -26,8 +26,8 @@ func (s *shard) needsCompaction() bool {
 	return int64(s.log.hdr.Segment)-int64(s.state.from) >= enough
 }
 
-// compact writes a snapshot and removes the log before it. Only one shard of
-// a process is compacted at a time: others go on meanwhile, and come to it
+// compact begins to write a snapshot, in the end of which the log before it is
+// removed. Only one shard of a process does so at a time: others come to it
 // later.
 func (s *shard) compact(ctx context.Context) error {
 	select {
@@ -35,8 +35,18 @@ func (s *shard) compact(ctx context.Context) error {
 	default:
 		return nil
 	}
-	defer func() { <-s.led.compacting }()
-	err := s.compactNow(ctx)
+	err := s.begin(ctx)
+	if s.making == nil {
+		<-s.led.compacting
+		return s.retryLater(err)
+	}
+	s.making.turn = true
+	return s.retryLater(s.goOn(ctx))
+}
+
+// retryLater puts the next compaction off after an error of this one, which it
+// returns.
+func (s *shard) retryLater(err error) error {
 	if err != nil {
 		s.compactAfter = s.led.cfg.Instant()
 		s.compactAfter.At += compactRetry
@@ -44,7 +54,19 @@ func (s *shard) compact(ctx context.Context) error {
 	return err
 }
 
+// compactNow writes a snapshot and removes the log before it.
 func (s *shard) compactNow(ctx context.Context) error {
+	if err := s.complete(ctx); err != nil {
+		return err
+	}
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	return s.complete(ctx)
+}
+
+// begin begins a snapshot, unless there is one of this state.
+func (s *shard) begin(ctx context.Context) error {
 	var newer bool
 	err := s.locked(ctx, func() error {
 		list, err := listShard(s.log.dir)
@@ -62,9 +84,7 @@ func (s *shard) compactNow(ctx context.Context) error {
 	if err != nil || newer {
 		return err
 	}
-	// The state does not change while this loop writes it; what others
-	// append meanwhile stands behind its place. The snapshot promises that
-	// all before it was synced.
+	// The snapshot promises that all before its place was synced.
 	at := s.log.place()
 	if err := s.log.sync(ctx, at.mark()); err != nil {
 		return err
@@ -73,10 +93,8 @@ func (s *shard) compactNow(ctx context.Context) error {
 		return s.locked(ctx, func() error { return s.prune(ctx) })
 	}
 	temp := tempName(at.pos.LSN, s.led.slots.own.Slot)
-	if err := writeSnapshot(s.log.dir, temp, s.log.id, at, s.state); err != nil {
-		return err
-	}
-	return s.locked(ctx, func() error { return s.prune(ctx) })
+	s.making, err = makeSnapshot(s.log.dir, temp, s.log.id, at, s.state)
+	return err
 }
 
 // prune removes what the newest snapshot makes superfluous, and takes it as

@@ -53,7 +53,7 @@ type Config struct {
 	// Shards is the number of logs, 1 to 64; zero means 4. Each sync carries
 	// what one shard's workers wait for, so that more shards mean more and
 	// smaller syncs: see the package comment for figures. What is lost to
-	// damage, and what stands still during a compaction, is one shard.
+	// damage is one shard.
 	Shards int
 	// SegmentBytes is the size of a log file, 256 KiB to 64 MiB; zero means
 	// 1 MiB. Two are kept per shard, the second one as the reserve in which

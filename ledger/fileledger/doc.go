@@ -68,6 +68,6 @@
 //	    16    7,500 (1.1)     3,541 (0.8)
 //	    32    6,018 (0.8)
 //
-// More shards make more and smaller syncs; fewer lose more to damage and
-// stand still longer while they are compacted. The default is 4.
+// More shards make more and smaller syncs; fewer lose more to damage. The
+// default is 4.
 package fileledger

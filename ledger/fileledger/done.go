@@ -217,18 +217,26 @@ func (t *doneTable) block(number int) ([]byte, error) {
 // each calls f for every row, in the order of their keys.
 func (t *doneTable) each(f func(ledger.Row) error) error {
 	for block := range t.blocks() {
-		rows, err := t.block(block)
+		if err := t.rowsOf(block, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowsOf calls f for every row of a block.
+func (t *doneTable) rowsOf(block int, f func(ledger.Row) error) error {
+	rows, err := t.block(block)
+	if err != nil {
+		return err
+	}
+	for size := t.layout.rowSize; len(rows) > 0; rows = rows[size:] {
+		r, err := t.decode(block, rows[:size])
 		if err != nil {
 			return err
 		}
-		for size := t.layout.rowSize; len(rows) > 0; rows = rows[size:] {
-			r, err := t.decode(block, rows[:size])
-			if err != nil {
-				return err
-			}
-			if err := f(r); err != nil {
-				return err
-			}
+		if err := f(r); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -22,7 +22,8 @@ type glance struct {
 	// read is the instant of that look on the boot-time clock, in
 	// nanoseconds, plus one; 0: there was none yet.
 	read atomic.Int64
-	// blind is set where rows could not be read: then every answer is "yes".
+	// blind is set while rows of a snapshot were not read yet, or where they
+	// could not be: then every answer is "yes".
 	blind atomic.Bool
 }
 
@@ -78,18 +79,39 @@ func (l *Ledger) MayKnow(key fencepost.DeliveryKey) bool {
 	return s.broken.Load() != nil || !s.glance.lately(l.cfg.Instant()) || s.glance.has(key)
 }
 
-// remember puts every row of a snapshot into the glance.
+// remember has the glance know the rows of a snapshot. Of one that says no
+// more than what this process has seen in the log, it knows them. Else it is
+// blind until the table was read, which is long, and done without the lock, a
+// piece at a time.
 func (s *shard) remember(st *state) {
 	for key := range st.rows {
 		s.glance.add(key)
 	}
-	err := st.done.each(func(r ledger.Row) error {
-		s.glance.add(r.Key)
-		return nil
-	})
-	if err != nil {
-		// Whoever looks one of those rows up is told.
+	if st.snapshot > s.seen {
 		s.glance.blind.Store(true)
-		s.note(s.failed(err))
 	}
+	s.reading, s.toRead = s.glance.blind.Load(), 0
+}
+
+// readOn reads the next piece of the table for the glance.
+func (s *shard) readOn() error {
+	t := s.state.done
+	for range pieceBytes / blockSize {
+		if s.toRead >= t.blocks() {
+			s.reading = false
+			s.glance.blind.Store(false)
+			return nil
+		}
+		rows, err := t.block(s.toRead)
+		if err != nil {
+			// Whoever looks one of those rows up is told.
+			s.reading = false
+			return err
+		}
+		for size := t.layout.rowSize; len(rows) > 0; rows = rows[size:] {
+			s.glance.add(fencepost.DeliveryKey(rows[:len(fencepost.DeliveryKey{})]))
+		}
+		s.toRead++
+	}
+	return nil
 }

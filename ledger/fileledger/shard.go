@@ -61,6 +61,11 @@ type shard struct {
 	upkeep atomic.Pointer[error]
 
 	glance *glance
+	// seen: every key of the log before this LSN is in the glance, or it is
+	// blind. While reading, toRead is the next block of the table to be put in.
+	seen    uint64
+	reading bool
+	toRead  int
 
 	log   log
 	state *state
@@ -71,6 +76,7 @@ type shard struct {
 	full  bool // the disk had no room for a spare segment, at noNew
 
 	compactAfter ledger.Instant // no compaction before
+	making       *making        // nil while no snapshot is made
 	frames       int64          // that were read
 
 	scratch []byte
@@ -96,6 +102,7 @@ func (s *shard) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			s.note(s.failed(s.giveUp()))
 			s.drain()
 			return
 		case <-tick:
@@ -107,6 +114,11 @@ func (s *shard) run(ctx context.Context) {
 			batch = s.gather(batch)
 			s.serve(ctx, batch)
 			s.tidy(ctx)
+			s.aside(ctx)
+		case <-s.idle():
+			if len(s.queue) == 0 && ctx.Err() == nil {
+				s.aside(ctx)
+			}
 		}
 	}
 }
@@ -118,6 +130,28 @@ func (s *shard) start(ctx context.Context) {
 		err = s.failed(s.locked(ctx, s.removeTemps))
 	}
 	s.note(err)
+}
+
+// idle fires at once while there is something to do aside.
+func (s *shard) idle() <-chan time.Time {
+	if s.making == nil && !s.reading {
+		return nil
+	}
+	return time.After(0)
+}
+
+// aside does a piece of long work, of which there is one between two batches:
+// nobody waits for more than that.
+func (s *shard) aside(ctx context.Context) {
+	switch {
+	case s.broken.Load() != nil || s.led.root.Err() != nil:
+		s.reading = false
+		s.note(s.failed(s.giveUp()))
+	case s.making != nil:
+		s.note(s.failed(s.retryLater(s.goOn(ctx))))
+	case s.reading:
+		s.note(s.failed(s.readOn()))
+	}
 }
 
 // again fires when a pass that failed is due to be tried once more.
@@ -250,7 +284,7 @@ func (s *shard) refresh(ctx context.Context) error {
 	if !s.stale {
 		err := s.log.catchUp(ctx, s.apply)
 		if err == nil {
-			s.glance.looked(now)
+			s.looked(now)
 		}
 		if !errors.Is(err, errGone) {
 			return err
@@ -260,8 +294,14 @@ func (s *shard) refresh(ctx context.Context) error {
 		return err
 	}
 	s.stale = false
-	s.glance.looked(now)
+	s.looked(now)
 	return nil
+}
+
+// looked says that the log was read up to its end.
+func (s *shard) looked(now ledger.Instant) {
+	s.seen = s.log.pos.LSN
+	s.glance.looked(now)
 }
 
 // failed keeps a corruption for good: the shard stops, the others go on.
@@ -403,7 +443,7 @@ func (s *shard) tidy(ctx context.Context) {
 	if s.broken.Load() != nil || s.stale || s.led.root.Err() != nil {
 		return
 	}
-	if s.needsCompaction() {
+	if s.making == nil && s.needsCompaction() {
 		s.note(s.failed(s.compact(ctx)))
 	}
 }

@@ -30,7 +30,7 @@ func TestEveryCallSiteFails(t *testing.T) {
 	t.Parallel()
 	all := crashfs.Reach{}
 	pairs := 0
-	for _, workload := range []func(*testing.T) (crashfs.Reach, failing){failingPlay, failingMove, failingDiscard, failingFollower, failingUpgrade} {
+	for _, workload := range []func(*testing.T) (crashfs.Reach, failing){failingPlay, failingMove, failingDiscard, failingFollower, failingUpgrade, failingLarge} {
 		reach, fail := workload(t)
 		for _, site := range reach.Sites() {
 			if _, known := all[site]; known {

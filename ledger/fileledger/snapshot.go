@@ -206,40 +206,6 @@ func (h snapHeader) size() int64 {
 
 func snapName(lsn uint64) string { return fmt.Sprintf("%020d%s", lsn, snapSuffix) }
 
-// writeSnapshot writes st as it is at a place of the log. Below temp the
-// caller alone writes.
-func writeSnapshot(dir durable.FS, temp string, log frame.Log, at place, st *state) (err error) {
-	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, durable.FilePerm)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil && !errors.Is(err, durable.ErrPoisoned) {
-			err = errors.Join(err, removeIfThere(dir, temp))
-		}
-	}()
-	w := newSnapWriter(f, log, at)
-	w.stamp, w.closed = st.stamp, st.closed
-	for mark := range st.retired {
-		w.retired(mark)
-	}
-	if err := w.rows(st); err != nil {
-		return err
-	}
-	if err := w.finish(); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	// Between here and SyncDir a crash leaves the older snapshot with its
-	// segments: safe, nothing was removed yet.
-	if err := dir.Rename(temp, snapName(at.pos.LSN)); err != nil {
-		return err
-	}
-	return dir.SyncDir(".")
-}
-
 // snapWriter writes a snapshot: trust marks that were retired, done rows,
 // other rows, each in the order of their keys, and then the rest.
 type snapWriter struct {
@@ -291,53 +257,6 @@ func (w *snapWriter) tabled(r ledger.Row) bool {
 	}
 	_, ok := w.number(r.Trust)
 	return ok
-}
-
-// rows writes all rows: the old table merged with those that are now done for
-// ever, and then those that may still change or that the table can't hold.
-func (w *snapWriter) rows(st *state) error {
-	if st.done != nil {
-		for _, m := range st.done.marks {
-			w.number(m.mark) // before others take the room
-		}
-	}
-	var fresh, others []ledger.Row
-	for _, r := range st.sorted() {
-		if w.tabled(r) {
-			fresh = append(fresh, r)
-		} else {
-			others = append(others, r)
-		}
-	}
-	err := st.done.each(func(old ledger.Row) error {
-		for len(fresh) > 0 && bytes.Compare(fresh[0].Key[:], old.Key[:]) < 0 {
-			if err := w.add(fresh[0]); err != nil {
-				return err
-			}
-			fresh = fresh[1:]
-		}
-		if st.retired[old.Trust] {
-			return nil
-		}
-		return w.add(old)
-	})
-	if err != nil {
-		return err
-	}
-	for _, r := range fresh {
-		if err := w.add(r); err != nil {
-			return err
-		}
-	}
-	if err := w.endBlock(); err != nil {
-		return err
-	}
-	for _, r := range others {
-		if err := w.other(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // add adds a row to the table.
@@ -416,6 +335,9 @@ type fileWriter struct {
 	off int64
 	buf []byte
 }
+
+// len is how long the file is once all is written.
+func (w *fileWriter) len() int64 { return w.off + int64(len(w.buf)) }
 
 func (w *fileWriter) write(b []byte) error {
 	w.buf = append(w.buf, b...)

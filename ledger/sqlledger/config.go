@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/internal/clock"
+	"github.com/fencepost/fencepost/internal/durable"
 	"github.com/fencepost/fencepost/internal/store"
 	"github.com/fencepost/fencepost/ledger"
 )
@@ -118,7 +119,8 @@ type Config struct {
 	// zero means a minute.
 	Maintain time.Duration
 	// Volatile allows a PostgreSQL server that runs without fsync or
-	// full_page_writes, for trials and tests.
+	// full_page_writes, and a SQLite file on a file system that keeps nothing
+	// over a restart; for trials and tests.
 	Volatile bool
 	// Now reads the wall clock, which judges replay ends on SQLite; on
 	// PostgreSQL it is not used. Nil means [clock.System]'s.
@@ -130,6 +132,10 @@ type Config struct {
 	// Random makes evaluation ids and tokens; it is a cryptographic source,
 	// safe for concurrent use. Nil means crypto/rand.
 	Random io.Reader
+
+	// volume is the file system of a directory; tests give it others. Nil means
+	// the real one.
+	volume func(dir string) durable.FS
 }
 
 // located is [Config.withDefaults] for a ledger that Path or URL says where is;

@@ -27,12 +27,17 @@ type Incoming struct {
 var _ ledger.Target = (*Incoming)(nil)
 
 // Receive opens the database where a ledger is to arrive, and makes its tables
-// if there are none. cfg is what the ledger will be opened with. Its error is
-// the database's.
+// if there are none. cfg is what the ledger will be opened with. Its error
+// matches [ErrVolatile], or is the database's.
 func Receive(ctx context.Context, cfg Config) (*Incoming, error) {
-	db, err := openStore(ctx, cfg)
+	db, err := openStore(ctx, cfg, func(o *store.Options) {
+		o.Before = func(ctx context.Context, tx *store.Tx, _ int64) error { return checkSettings(ctx, tx, cfg.Volatile) }
+	})
 	if err != nil {
 		return nil, err
+	}
+	if err := checkDurable(ctx, db, cfg.Volatile); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	if cfg, err = cfg.withDefaults(db.Kind()); err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -12,6 +12,8 @@ import (
 	"github.com/fencepost/fencepost/internal/store"
 )
 
+const opOpen = "ledger.open"
+
 // openRoot makes the ledger in a database that has none, and holds the one
 // that is there against the configuration. Of several processes that make it,
 // one does, and the others find it made.
@@ -20,7 +22,7 @@ func (l *Ledger) openRoot(ctx context.Context) error {
 	if _, err := io.ReadFull(l.cfg.Random, uuid[:]); err != nil {
 		return fmt.Errorf("ledger.open: draw a uuid: %w", err)
 	}
-	return l.db.Write(ctx, "ledger.open", func(ctx context.Context, tx *store.Tx) error {
+	return l.db.Write(ctx, opOpen, func(ctx context.Context, tx *store.Tx) error {
 		if err := checkHere(ctx, tx); err != nil {
 			return err
 		}
@@ -94,19 +96,24 @@ func (l *Ledger) readRoot(ctx context.Context, tx *store.Tx) error {
 		return &store.Fault{Class: store.ErrBusy}
 	}
 	l.uuid = r.uuid
+	return r.differs(l.cfg)
+}
+
+// differs names each parameter of the ledger that is not cfg's.
+func (r root) differs(cfg Config) error {
 	var errs []error
 	differ := func(field string, made, given any) {
 		if made != given {
 			errs = append(errs, &ParameterError{Field: field, Made: fmt.Sprint(made), Given: fmt.Sprint(given)})
 		}
 	}
-	differ("ledger.lease", time.Duration(r.lease), l.cfg.Lease)
-	differ("ledger.capacity", int(r.capacity), l.cfg.Capacity)
-	differ("replay.max_signed_age", time.Duration(r.signed), l.cfg.Window.MaxSignedAge)
-	differ("replay.max_queue_age", time.Duration(r.queue), l.cfg.Window.MaxQueueAge)
-	differ("ledger.parts", int(r.parts), l.cfg.Parts)
+	differ("ledger.lease", time.Duration(r.lease), cfg.Lease)
+	differ("ledger.capacity", int(r.capacity), cfg.Capacity)
+	differ("replay.max_signed_age", time.Duration(r.signed), cfg.Window.MaxSignedAge)
+	differ("replay.max_queue_age", time.Duration(r.queue), cfg.Window.MaxQueueAge)
+	differ("ledger.parts", int(r.parts), cfg.Parts)
 	if len(errs) > 0 {
-		return &fencepost.Error{Op: "ledger.open", Reason: fencepost.ReasonParameters, Err: errors.Join(errs...)}
+		return &fencepost.Error{Op: opOpen, Reason: fencepost.ReasonParameters, Err: errors.Join(errs...)}
 	}
 	return nil
 }

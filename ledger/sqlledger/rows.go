@@ -242,7 +242,8 @@ var errLetGo = errors.New("let go")
 // moved can be held.
 func Hold(ctx context.Context, cfg Config) (*Held, error) {
 	const op = "ledger.hold"
-	db, err := openStore(ctx, cfg)
+	// What is not there is not made.
+	db, err := openStore(ctx, cfg, func(o *store.Options) { o.Existing = true })
 	if err != nil {
 		return nil, err
 	}
@@ -268,12 +269,17 @@ func Hold(ctx context.Context, cfg Config) (*Held, error) {
 
 // openStore opens the database that cfg names, with one connection for each
 // use.
-func openStore(ctx context.Context, cfg Config) (*store.DB, error) {
+func openStore(ctx context.Context, cfg Config, more func(*store.Options)) (*store.DB, error) {
 	cfg, err := cfg.located()
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(ctx, store.Options{Path: cfg.Path, URL: cfg.URL, Now: cfg.Now, Wait: cfg.Wait, Connections: 1, Tries: tries})
+	if err := cfg.checkVolume(); err != nil {
+		return nil, err
+	}
+	o := store.Options{Path: cfg.Path, URL: cfg.URL, Now: cfg.Now, Wait: cfg.Wait, Connections: 1, Tries: tries}
+	more(&o)
+	return store.Open(ctx, o)
 }
 
 // hold is the transaction.

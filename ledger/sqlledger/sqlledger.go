@@ -49,14 +49,17 @@ var _ fencepost.Ledger = (*Ledger)(nil)
 // where there is none. Its errors match [ErrConfig], [ErrParameters] (with
 // [fencepost.ReasonParameters]), [ErrVolatile] or [fencepost.ErrMalformed],
 // say that the schema is of another version, or have one of the contract's
-// reasons.
+// reasons. A database that is refused is not changed.
 func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	cfg, err := cfg.located()
 	if err != nil {
 		return nil, err
 	}
+	if err := cfg.checkVolume(); err != nil {
+		return nil, err
+	}
 	db, err := store.Open(ctx, store.Options{
-		Path: cfg.Path, URL: cfg.URL, Now: cfg.Now, Wait: cfg.Wait, Connections: cfg.Connections, Tries: tries,
+		Path: cfg.Path, URL: cfg.URL, Now: cfg.Now, Wait: cfg.Wait, Connections: cfg.Connections, Tries: tries, Before: Before(cfg),
 	})
 	if err != nil {
 		return nil, err
@@ -91,7 +94,7 @@ func open(ctx context.Context, db *store.DB, cfg Config) (*Ledger, error) {
 	if db.Kind() == store.Postgres {
 		l.perform = l.call
 	}
-	if err := l.checkDurable(ctx); err != nil {
+	if err := checkDurable(ctx, db, cfg.Volatile); err != nil {
 		return nil, err
 	}
 	if err := l.openRoot(ctx); err != nil {

@@ -58,12 +58,7 @@ const maxFaults = 8
 // Wait and Now are looked at. The error is about the database; what the rows
 // hold is in the report.
 func Verify(ctx context.Context, cfg Config) (r Report, err error) {
-	if cfg, err = cfg.located(); err != nil {
-		return Report{}, err
-	}
-	db, err := store.Open(ctx, store.Options{
-		Path: cfg.Path, URL: cfg.URL, Now: cfg.Now, Wait: cfg.Wait, Connections: 1, Tries: tries, Existing: true,
-	})
+	db, err := openStore(ctx, cfg, func(o *store.Options) { o.Existing = true })
 	if err != nil {
 		return Report{}, err
 	}
