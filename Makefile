@@ -89,6 +89,11 @@ model: ## check the model of the ledger exhaustively, and that its mutants are f
 enumerate: ## crash ledger and inbox at every call, a million states (LEDGER, INBOX)
 	@scripts/enumerate
 
+.PHONY: exhaustive
+exhaustive: ## crash, and fail, ledger and inbox at every call of their workloads, in every way
+	FENCEPOST_EXHAUSTIVE=1 $(GO) test ./ledger/fileledger -run 'AtEveryCall|TestEveryCallSiteFails' -count 1 -v -timeout 3h
+	FENCEPOST_THOROUGH=1 $(GO) test ./internal/inbox -run 'AtAnyCall|TestEveryCallSiteFails' -count 1 -v -timeout 3h
+
 .PHONY: mutate
 mutate: ## break the code in each of the ways that a test must notice
 	@scripts/mutate
@@ -106,8 +111,8 @@ cuts: ## cut power, fail and fill disks under writing processes: ext4, XFS, btrf
 	FENCEPOST_CUTS=$(CUTS) FENCEPOST_DISKS=20 $(GO) test ./internal/powercut ./internal/durable/crashfs -run 'PowerCuts|ADisk|RealDisks' -count 1 -v -timeout 3h
 
 .PHONY: faults
-faults: ## disks that fill and fail, floods, 10,000 slow clients and a cut network against a serving controller (root)
-	ulimit -n 20000 && FENCEPOST_NETNS=1 FENCEPOST_FLOOD_SECONDS=30 FENCEPOST_SLOW_CLIENTS=10000 $(GO) test ./internal/e2e -run 'TestAFullDisk|TestADiskThatFails|TestAFlood|TestSlowClients|TestAGateBehindACutNetwork' -parallel 1 -count 1 -v -timeout 30m
+faults: ## disks that fill and fail, floods, 10,000 slow clients, a cut network, a killed PostgreSQL and stepped clocks against serving controllers (root)
+	ulimit -n 20000 && FENCEPOST_NETNS=1 FENCEPOST_FLOOD_SECONDS=30 FENCEPOST_SLOW_CLIENTS=10000 FENCEPOST_CLOCK_POINTS=24 $(GO) test ./internal/e2e -run 'TestAFullDisk|TestADiskThatFails|TestAFlood|TestSlowClients|TestAGateBehindACutNetwork|TestGatesOutliveTheirDatabase|TestStepsOf|TestNoStepOfTheClock' -parallel 1 -count 1 -v -timeout 60m
 
 .PHONY: bench
 bench: build ## the figures of docs/benchmarks.md, in pairs, in one run

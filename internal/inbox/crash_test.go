@@ -255,7 +255,7 @@ func TestNothingAcknowledgedIsLostByACrashAtAnyCall(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d crash states", states)
+	t.Logf("%d calls, %d crash states", len(ops), states)
 }
 
 func TestNothingAcknowledgedIsLostByAKillAtAnyCall(t *testing.T) {

@@ -343,6 +343,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 	if calls < 200 {
 		t.Fatalf("the play makes %d calls: too few to be worth much", calls)
 	}
+	t.Logf("%d calls, of which each %d. is tried", calls, stride())
 	const parts = 4
 	for part := range parts {
 		t.Run(fmt.Sprint("part ", part), func(t *testing.T) {
