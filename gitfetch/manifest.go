@@ -30,6 +30,9 @@ const (
 	// manifestMagic ends in the version of the format.
 	manifestMagic = "fpman\x00\x00\x01"
 
+	// manifestBuffer is how many bytes of one are written at a time.
+	manifestBuffer = 64 << 10
+
 	flagSynced = 1 // of a manifest
 
 	flagOut     = 1 // of a node
@@ -100,7 +103,7 @@ func (c *Checkout) WriteManifest(w io.Writer) error {
 	if c.gone() {
 		return sealed(op, ErrRemoved)
 	}
-	m := &manifestWriter{c: c, w: bufio.NewWriter(w), crc: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
+	m := &manifestWriter{c: c, w: bufio.NewWriterSize(w, manifestBuffer), crc: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
 	err := m.write()
 	if err == nil {
 		err = m.w.Flush()
@@ -113,6 +116,7 @@ type manifestWriter struct {
 	w   *bufio.Writer
 	crc hash.Hash32
 	n   int64
+	buf []byte // of the node being written
 	err error // of w; the first one
 }
 
@@ -171,7 +175,7 @@ func (m *manifestWriter) node(root *os.Root, i int32) error {
 	} else if s.ino != 0 {
 		flags |= flagStamped
 	}
-	b := append(make([]byte, 0, 128), byte(n.mode), flags)
+	b := append(m.buf[:0], byte(n.mode), flags)
 	b = le.AppendUint16(b, uint16(len(n.name)))
 	b = le.AppendUint32(b, uint32(n.parent)) // -1 is noParent
 	b = append(b, n.name...)
@@ -193,6 +197,7 @@ func (m *manifestWriter) node(root *os.Root, i int32) error {
 		b = append(b, text...)
 	}
 	m.put(b)
+	m.buf = b
 	return m.err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/fencepost/fencepost"
@@ -33,11 +34,7 @@ func readManifest(r io.Reader) (*Manifest, error) {
 	if crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)) != binary.LittleEndian.Uint32(sum) {
 		return nil, badManifest("checksum")
 	}
-	p := &manifestParser{rest: body[len(manifestMagic):], m: &Manifest{
-		texts: make(map[int32]string),
-		trees: make(map[fencepost.ObjectID]int32),
-		files: make(map[fileKey]int32),
-	}}
+	p := &manifestParser{rest: body[len(manifestMagic):], m: &Manifest{texts: make(map[int32]string)}}
 	if err := p.parse(); err != nil {
 		return nil, err
 	}
@@ -49,7 +46,13 @@ func readManifest(r io.Reader) (*Manifest, error) {
 
 func readLimited(r io.Reader) ([]byte, error) {
 	var b bytes.Buffer
-	n, err := io.Copy(&b, io.LimitReader(r, MaxManifestBytes+1))
+	// A file is read into memory of its size, and not into more and more of it.
+	if f, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			b.Grow(int(min(info.Size(), MaxManifestBytes)) + bytes.MinRead)
+		}
+	}
+	n, err := b.ReadFrom(io.LimitReader(r, MaxManifestBytes+1))
 	if err != nil {
 		return nil, host("read manifest", err)
 	}
@@ -61,10 +64,15 @@ func readLimited(r io.Reader) ([]byte, error) {
 
 func badManifest(what string) error { return fmt.Errorf("%w: %s", ErrManifest, what) }
 
+// usualNodeBytes is what a file takes at least, and few nodes less: memory is
+// made ready for no more of them than there can be.
+const usualNodeBytes = 37
+
 // A manifestParser reads a manifest whose checksum is right. It believes
 // nothing else of it.
 type manifestParser struct {
 	rest  []byte
+	text  string // ends as rest does
 	m     *Manifest
 	chain []int32 // directories from the root to where the last node is
 }
@@ -78,6 +86,12 @@ func (p *manifestParser) take(n int) []byte {
 	b := p.rest[:n:n]
 	p.rest = p.rest[n:]
 	return b
+}
+
+// words is take for text, which stays.
+func (p *manifestParser) words(n int) string {
+	at := len(p.text) - len(p.rest)
+	return p.text[at : at+len(p.take(n))]
 }
 
 func (p *manifestParser) parse() error {
@@ -99,7 +113,11 @@ func (p *manifestParser) parse() error {
 	if int64(length) > int64(len(p.rest)) || int64(count) > int64(len(p.rest)) || count == 0 {
 		return badManifest("cut short")
 	}
-	m.content = p.take(int(length))
+	m.content = bytes.Clone(p.take(int(length)))
+	likely := min(int(count), len(p.rest)/usualNodeBytes)
+	m.nodes, m.stamps = make([]node, 0, likely), make([]stamp, 0, likely)
+	// One string for all names, of which each is a part.
+	p.text = string(p.rest)
 	for i := range count {
 		if err := p.node(int32(i)); err != nil {
 			return err
@@ -119,18 +137,18 @@ func (p *manifestParser) node(i int32) error {
 		return badManifest("cut short")
 	}
 	le := binary.LittleEndian
-	n := node{mode: object.Mode(head[0]), parent: int32(le.Uint32(head[4:])), object: noObject, have: noNode}
+	p.m.nodes = append(p.m.nodes, node{mode: object.Mode(head[0]), parent: int32(le.Uint32(head[4:])), object: noObject, have: noNode})
+	n := &p.m.nodes[i]
 	flags := head[1]
-	n.name = string(p.take(int(le.Uint16(head[2:]))))
+	n.name = p.words(int(le.Uint16(head[2:])))
 	n.out = flags&flagOut != 0
-	if err := p.place(i, &n, flags); err != nil {
+	if err := p.place(i, n, flags); err != nil {
 		return err
 	}
-	s, err := p.content(i, &n, flags)
+	s, err := p.content(i, n, flags)
 	if err != nil {
 		return err
 	}
-	p.m.nodes = append(p.m.nodes, n)
 	p.m.stamps = append(p.m.stamps, s)
 	return nil
 }
@@ -139,18 +157,17 @@ func (p *manifestParser) node(i int32) error {
 // is recognised, and the text of a link.
 func (p *manifestParser) content(i int32, n *node, flags byte) (s stamp, err error) {
 	le := binary.LittleEndian
-	short := badManifest("cut short")
 	if n.mode != object.Dir {
 		id := p.take(len(n.id))
 		if id == nil {
-			return s, short
+			return s, badManifest("cut short")
 		}
 		n.id = fencepost.ObjectID(id)
 	}
 	if isFile(n.mode) {
 		size := p.take(8)
 		if size == nil {
-			return s, short
+			return s, badManifest("cut short")
 		}
 		if n.size = int64(le.Uint64(size)); n.size < 0 {
 			return s, badManifest("size")
@@ -159,7 +176,7 @@ func (p *manifestParser) content(i int32, n *node, flags byte) (s stamp, err err
 	if flags&flagStamped != 0 {
 		b := p.take(16)
 		if b == nil {
-			return s, short
+			return s, badManifest("cut short")
 		}
 		s = stamp{ino: le.Uint64(b), mtime: int64(le.Uint64(b[8:]))}
 	}
@@ -167,7 +184,7 @@ func (p *manifestParser) content(i int32, n *node, flags byte) (s stamp, err err
 		if n.size == 0 || n.size > maxLink || n.size > int64(len(p.rest)) {
 			return s, badManifest("text of a link")
 		}
-		p.m.texts[i] = string(p.take(int(n.size)))
+		p.m.texts[i] = p.words(int(n.size))
 	}
 	return s, nil
 }
@@ -208,6 +225,13 @@ func isComponent(name string) bool {
 // prove computes the ids of all directories from the leaves up, and requires
 // that the commit hashes to its id and names the root.
 func (m *Manifest) prove() error {
+	dirs := 0
+	for i := range m.nodes {
+		if m.nodes[i].mode == object.Dir {
+			dirs++
+		}
+	}
+	m.trees, m.files = make(map[fencepost.ObjectID]int32, dirs), make(map[fileKey]int32, len(m.nodes)-dirs)
 	hasher := object.NewHasher()
 	id, err := hasher.ID(object.Commit, m.content)
 	if err != nil || id != m.commit.ObjectID {
@@ -219,11 +243,13 @@ func (m *Manifest) prove() error {
 	}
 	m.parents = facts.Parents
 	m.link()
+	var content []byte
 	for i := len(m.nodes) - 1; i >= 0; i-- {
 		n := &m.nodes[i]
 		switch {
 		case n.mode == object.Dir:
-			if n.id, err = hasher.ID(object.Tree, m.tree(int32(i), nil)); err != nil {
+			content = m.tree(int32(i), content)
+			if n.id, err = hasher.ID(object.Tree, content); err != nil {
 				return badManifest("directory")
 			}
 			m.trees[n.id] = int32(i)
