@@ -74,8 +74,8 @@ vuln: ## known vulnerabilities in what the binary uses (needs the network)
 	$(GO) tool -modfile=tools/go.mod govulncheck ./...
 
 .PHONY: fuzz
-fuzz: ## a round of FUZZTIME for each fuzz target (default 10s)
-	@scripts/fuzz $(FUZZTIME)
+fuzz: ## a round of FUZZTIME for each fuzz target (default 10s), or of FETCHTIME for those of gitfetch
+	@scripts/fuzz $(FUZZTIME) $(FETCHTIME)
 
 .PHONY: differential
 differential: ## compare DIFFERENTIAL trees (default 300) with what git checks out
