@@ -249,6 +249,7 @@ func (f *fetcher) readPack(ctx context.Context, source *packSource, into *pack.S
 		Inflated: &f.inflated,
 		Stop:     stopper(ctx),
 		Abort:    with.abort,
+		Hasher:   f.t.hasher,
 	}
 	if with.early != nil {
 		opts.Taker = with.early

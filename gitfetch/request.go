@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/gitfetch/internal/object"
 	"github.com/fencepost/fencepost/gitfetch/internal/pathrule"
 )
 
@@ -268,6 +269,7 @@ type target struct {
 	base    *url.URL // the repository, without a slash at its end
 	origin  origin
 	further []origin
+	hasher  func() *object.Hasher // nil, but in a test of collisions
 }
 
 // check returns req with everything parsed and filled. Its error matches

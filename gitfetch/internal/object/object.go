@@ -70,10 +70,14 @@ type Hasher struct {
 }
 
 // NewHasher returns a Hasher that must be [Hasher.Reset] before its use.
-func NewHasher() *Hasher {
-	h := sha1cd.New()
-	return &Hasher{h: h, cd: h.(sha1cd.CollisionResistantHash)}
-}
+func NewHasher() *Hasher { return HasherOf(sha1cd.New().(sha1cd.CollisionResistantHash)) }
+
+// HasherOf returns a Hasher that looks for attacks with h. What real ones do
+// needs blocks that nobody has for an object of Git's, so tests give one.
+func HasherOf(h sha1cd.CollisionResistantHash) *Hasher { return &Hasher{h: h, cd: h} }
+
+// Looks reports whether it looks for attacks.
+func (h *Hasher) Looks() bool { return h.cd != nil }
 
 // NewRehasher returns a Hasher that looks for no attack, at less than half the
 // cost. It is for bytes that are held against an id whose content went through

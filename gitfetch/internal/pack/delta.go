@@ -208,8 +208,8 @@ type content struct {
 
 const blockSize = 64 << 10
 
-func newContent(spool *spool) *content {
-	return &content{hasher: object.NewHasher(), spool: spool, block: make([]byte, 0, blockSize)}
+func newContent(spool *spool, hasher *object.Hasher) *content {
+	return &content{hasher: hasher, spool: spool, block: make([]byte, 0, blockSize)}
 }
 
 func (c *content) begin(kind object.Kind, size int64) {

@@ -25,7 +25,7 @@ func applyTo(content, text []byte, resident bool) ([]byte, error) {
 		}
 	}
 	s := newSpool(func() (File, error) { return newMemFile(), nil })
-	out := newContent(s)
+	out := newContent(s, object.NewHasher())
 	d := delta{text: bufio.NewReaderSize(bytes.NewReader(text), textBuffer), left: int64(len(text))}
 	err := d.apply(b, out, func(size int64) error {
 		if size > maxResult {

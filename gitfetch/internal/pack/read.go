@@ -40,9 +40,19 @@ type Options struct {
 	// be on (a "thin" pack). It is asked once for each such delta, and only if
 	// no object received so far has the id.
 	Base func(id fencepost.ObjectID) (Outside, bool)
+	// Hasher, where set, makes what ids are computed with; [object.NewHasher]
+	// otherwise.
+	Hasher func() *object.Hasher
 	// Taker, where set, is shown every object. It is called from one goroutine
 	// at a time, as Base is.
 	Taker Taker
+}
+
+func (o *Options) newHasher() *object.Hasher {
+	if o.Hasher != nil {
+		return o.Hasher()
+	}
+	return object.NewHasher()
 }
 
 // A Taker looks at objects as soon as they are complete, before the rest of

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
+	"github.com/pjbgf/sha1cd"
 )
 
 // Types of pack entries beside the kinds of objects.
@@ -27,6 +28,37 @@ func ID(kind object.Kind, content []byte) fencepost.ObjectID {
 	fmt.Fprintf(h, "%s %d\x00", kind, len(content))
 	h.Write(content)
 	return fencepost.ObjectID(h.Sum(nil))
+}
+
+// A Colliding hash is that of Git's ids, and sees an attack in whatever holds
+// the mark.
+type Colliding struct {
+	sha1cd.CollisionResistantHash
+	mark string
+	seen []byte
+}
+
+// NewColliding returns one.
+func NewColliding(mark string) *Colliding {
+	return &Colliding{CollisionResistantHash: sha1cd.New().(sha1cd.CollisionResistantHash), mark: mark}
+}
+
+// Reset implements [hash.Hash].
+func (c *Colliding) Reset() {
+	c.seen = c.seen[:0]
+	c.CollisionResistantHash.Reset()
+}
+
+// Write implements [hash.Hash].
+func (c *Colliding) Write(p []byte) (int, error) {
+	c.seen = append(c.seen, p...)
+	return c.CollisionResistantHash.Write(p)
+}
+
+// CollisionResistantSum implements [sha1cd.CollisionResistantHash].
+func (c *Colliding) CollisionResistantSum(b []byte) ([]byte, bool) {
+	sum, _ := c.CollisionResistantHash.CollisionResistantSum(b)
+	return sum, bytes.Contains(c.seen, []byte(c.mark))
 }
 
 // A Builder collects entries.
