@@ -100,6 +100,7 @@ func (a *App) openDatabase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.Before = sqlledger.Before(a.sharedLedger())
 	if a.db, err = store.Open(ctx, o); err != nil {
 		return fmt.Errorf("database: %w", err)
 	}
@@ -223,11 +224,14 @@ func (a *App) openResults(ctx context.Context) error {
 	return nil
 }
 
-func (a *App) openSharedLedger(ctx context.Context) error {
+// sharedLedger is what the ledger in the database is opened with.
+func (a *App) sharedLedger() sqlledger.Config {
 	c := a.Config
-	l, err := sqlledger.OpenOn(ctx, a.db, sqlledger.Config{
-		Lease: c.Ledger.Lease, Capacity: int(c.Ledger.Capacity), Window: c.Replay, Now: a.Now,
-	})
+	return sqlledger.Config{Lease: c.Ledger.Lease, Capacity: int(c.Ledger.Capacity), Window: c.Replay, Now: a.Now}
+}
+
+func (a *App) openSharedLedger(ctx context.Context) error {
+	l, err := sqlledger.OpenOn(ctx, a.db, a.sharedLedger())
 	if err != nil {
 		return fmt.Errorf("open ledger: %w", err)
 	}

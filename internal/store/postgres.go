@@ -96,18 +96,26 @@ func (d *DB) Undurable(ctx context.Context, op string) (bad []Setting, err error
 		return nil, nil
 	}
 	err = d.Read(ctx, op, func(ctx context.Context, tx *Tx) error {
-		bad = nil
-		for _, s := range durableSettings {
-			if _, err := tx.One(ctx, "select current_setting(?)", []any{s.Name}, &s.Value); err != nil {
-				return err
-			}
-			if !slices.Contains(s.good, s.Value) {
-				bad = append(bad, s.Setting)
-			}
-		}
-		return nil
+		bad, err = tx.Undurable(ctx)
+		return err
 	})
 	return bad, err
+}
+
+// Undurable is [DB.Undurable] in a transaction. Its error is a [*Fault].
+func (t *Tx) Undurable(ctx context.Context) (bad []Setting, err error) {
+	if t.Kind() != Postgres {
+		return nil, nil
+	}
+	for _, s := range durableSettings {
+		if _, err := t.One(ctx, "select current_setting(?)", []any{s.Name}, &s.Value); err != nil {
+			return nil, err
+		}
+		if !slices.Contains(s.good, s.Value) {
+			bad = append(bad, s.Setting)
+		}
+	}
+	return bad, nil
 }
 
 // CheckDurable refuses a PostgreSQL that answers a commit before it is on

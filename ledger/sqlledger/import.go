@@ -28,8 +28,12 @@ var _ ledger.Target = (*Incoming)(nil)
 
 // Receive opens the database where a ledger is to arrive, and makes its tables
 // if there are none. cfg is what the ledger will be opened with. Its error
-// matches [ErrVolatile], or is the database's.
+// matches [ErrVolatile], says that the file system does not lock or keep, or is
+// the database's.
 func Receive(ctx context.Context, cfg Config) (*Incoming, error) {
+	if err := cfg.checkVolume(); err != nil {
+		return nil, err
+	}
 	db, err := openStore(ctx, cfg, func(o *store.Options) {
 		o.Before = func(ctx context.Context, tx *store.Tx, _ int64) error { return checkSettings(ctx, tx, cfg.Volatile) }
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/store"
 	"github.com/fencepost/fencepost/ledger"
 	"github.com/fencepost/fencepost/ledger/ledgertest"
 )
@@ -193,6 +194,10 @@ func TestAMoveRefusesWhatIsInTheWay(t *testing.T) {
 				t.Errorf("another window: %v, want ErrParameters", err)
 			}
 			empty := db.fresh(t)
+			// Of its tables, as a server without gates has them.
+			tables, err := store.Open(t.Context(), store.Options{Path: empty.cfg.Path, URL: empty.cfg.URL, Now: time.Now})
+			must0(t, err)
+			must0(t, tables.Close())
 			if _, err := migrate(t, empty.cfg, b.cfg); !errors.Is(err, errNoLedger) {
 				t.Errorf("of no ledger: %v, want errNoLedger", err)
 			}

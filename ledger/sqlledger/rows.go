@@ -274,9 +274,6 @@ func openStore(ctx context.Context, cfg Config, more func(*store.Options)) (*sto
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.checkVolume(); err != nil {
-		return nil, err
-	}
 	o := store.Options{Path: cfg.Path, URL: cfg.URL, Now: cfg.Now, Wait: cfg.Wait, Connections: 1, Tries: tries}
 	more(&o)
 	return store.Open(ctx, o)
