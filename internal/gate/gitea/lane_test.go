@@ -21,10 +21,16 @@ import (
 	"github.com/fencepost/fencepost/webhook"
 )
 
-func TestLane(t *testing.T) {
+func TestLane(t *testing.T)          { runLane(t, gitea.Gitea) }
+func TestLaneOfForgejo(t *testing.T) { runLane(t, gitea.Forgejo) }
+
+func runLane(t *testing.T, kind gitea.Kind) {
 	t.Parallel()
 	lanetest.Run(t, lanetest.Suite{
-		Lane: "Gitea, Forgejo", New: newLaneWorld,
+		Lane: "Gitea, Forgejo", Twin: kind == gitea.Forgejo,
+		New: func(t testing.TB, now func() time.Time, wire *lanetest.Wire) lanetest.World {
+			return newLaneWorld(t, kind, now, wire)
+		},
 		Writes: func(op string) bool { return strings.HasPrefix(op, "POST ") },
 		Docs:   "../../../docs/lanes.md", Calls: "../../../docs/gates-gitea.md",
 	})
@@ -32,8 +38,9 @@ func TestLane(t *testing.T) {
 
 const hookSecret = "a secret of the webhook"
 
-// A laneWorld is a gate at a simulated Gitea.
+// A laneWorld is a gate at a simulated Gitea or Forgejo.
 type laneWorld struct {
+	kind     gitea.Kind
 	forge    *forge.Forge
 	server   *forge.Server
 	repo     *forge.Repository
@@ -51,15 +58,15 @@ type laneWorld struct {
 	heads   []string // that the request has had
 }
 
-func newLaneWorld(t testing.TB, now func() time.Time, wire *lanetest.Wire) lanetest.World {
+func newLaneWorld(t testing.TB, kind gitea.Kind, now func() time.Time, wire *lanetest.Wire) lanetest.World {
 	t.Helper()
-	w := &laneWorld{now: now, wire: wire}
+	w := &laneWorld{kind: kind, now: now, wire: wire}
 	var err error
-	w.forge, err = forge.New(t.Context(), forge.Config{Dir: filepath.Join(t.TempDir(), "forge"), Now: now})
+	w.forge, err = forge.New(t.Context(), forge.Config{Dir: filepath.Join(t.TempDir(), "forge"), Now: now, Forgejo: kind == gitea.Forgejo})
 	done(t, err)
 	w.repo, err = w.forge.CreateRepository(t.Context(), forge.Create{Owner: "acme", Name: "docs", Files: map[string]string{"README.md": "# Docs\n"}})
 	done(t, err)
-	w.repo.AddHook(forge.HookConfig{Secret: []byte(hookSecret), Events: []string{"pull_request"}})
+	w.repo.AddHook(forge.HookConfig{Secret: []byte(hookSecret), Events: []string{"pull_request"}, Forgejo: kind == gitea.Forgejo})
 	w.reviewer = w.repo.Grant(reviewer, forge.Writer)
 	w.repo.Grant("auditor", forge.Admin)
 	w.rules = w.forge.NewToken("auditor", "read:repository")
@@ -106,13 +113,13 @@ func (w *laneWorld) Gate(t testing.TB) *gate.Gate {
 	git, err := url.Parse(w.server.Git)
 	done(t, err)
 	lane, err := gitea.New(gitea.LaneConfig{
-		Gate: "docs", Kind: gitea.Gitea, Repository: gitea.Repository{ID: w.repo.ID(), OwnerID: w.repo.OwnerID(), Name: "acme/docs"},
+		Gate: "docs", Kind: w.kind, Repository: gitea.Repository{ID: w.repo.ID(), OwnerID: w.repo.OwnerID(), Name: "acme/docs"},
 		BaseRef: "refs/heads/main", Check: check, Reviewer: gitea.Reviewer{ID: w.reviewer, Login: reviewer},
 		Reviews: w.client(t, w.token), Rules: w.client(t, func() string { return w.rules }), Git: git, AllowHTTP: true,
 	})
 	done(t, err)
 	return &gate.Gate{
-		Lane: lane, Trust: laneTrust{webhook.Gitea{Keys: w.keys}, w.keys}, Provider: "gitea", RepositoryID: "1",
+		Lane: lane, Trust: laneTrust{webhook.Gitea{Keys: w.keys}, w.keys}, Provider: string(w.kind), RepositoryID: "1",
 		Rule: fencepost.RouteRule{
 			Route: "docs", TrustSet: "acme", SignedTime: fencepost.SignedTimeNone, Window: fencepost.DefaultReplayWindow,
 		},

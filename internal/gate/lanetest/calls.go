@@ -24,7 +24,8 @@ type tally struct{ api, git int }
 
 // counted counts the calls of two evaluations by lanes that know nothing yet,
 // one that passes and one that blocks, and holds them against the table of the
-// lane's page.
+// lane's page. Of what Git is asked after the run, it is not known by whom: there
+// the two later readings, the look-up and the publication are held together.
 func counted(r *rig) {
 	got := map[string]tally{}
 	more := func(row string, n int) { got[row] = tally{api: max(got[row].api, n)} }
@@ -35,8 +36,11 @@ func counted(r *rig) {
 			first = r.world.Fetches() - from
 		}
 	}
+	ran := 0
+	r.program.set(false, func(int, string) { ran = r.world.Fetches() })
 	r.verdict(q)
 	git := r.world.Fetches() - from
+	afterRun := map[string]int{rowPass: r.world.Fetches() - ran}
 	pass := outside(r.wire.since(0))
 	r.wantReadOnce(pass)
 	for name, n := range perSpan(pass) {
@@ -53,9 +57,10 @@ func counted(r *rig) {
 	}
 	got[rowFirst] = tally{api: got[rowFirst].api, git: first}
 	got[rowWhole] = tally{api: len(pass), git: git}
-	r.program.set(true, nil)
+	r.program.set(true, func(int, string) { ran = r.world.Fetches() })
 	before := r.wire.len()
 	r.verdict(q)
+	afterRun[rowBlock] = r.world.Fetches() - ran
 	for name, n := range perSpan(outside(r.wire.since(before))) {
 		if strings.HasPrefix(name, spanCreate+" ") {
 			more(rowBlock, n)
@@ -70,6 +75,11 @@ func counted(r *rig) {
 		}
 		if got[row].api > at.api || got[row].git > at.git {
 			r.Errorf("%s: %+v calls, and %s says %+v at most", row, got[row], r.suite.Calls, at)
+		}
+	}
+	for publishing, n := range afterRun {
+		if most := 2*want[rowLater].git + want[rowLookUp].git + want[publishing].git; n > most {
+			r.Errorf("%s: Git was asked %d times after the run, and %s says %d at most", publishing, n, r.suite.Calls, most)
 		}
 	}
 	if r.Failed() {

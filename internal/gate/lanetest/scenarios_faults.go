@@ -84,6 +84,14 @@ func spread(calls []Call) (some []Call) {
 	return some
 }
 
+// oneInTwo leaves the first call of each two.
+func oneInTwo(calls []Call) (some []Call) {
+	for two := range slices.Chunk(calls, 2) {
+		some = append(some, two[0])
+	}
+	return some
+}
+
 // stumbles: whichever call of an evaluation is answered by a server error for as
 // long as its reading or publication is tried, the evaluation ends as it would
 // have, and its result is shown once.
@@ -93,6 +101,9 @@ func stumbles(r *rig) {
 	calls := distinct(r.wire.since(0))
 	if os.Getenv(exhaustive) == "" {
 		calls = spread(calls)
+		if r.suite.Twin {
+			calls = oneInTwo(calls)
+		}
 	}
 	for i, c := range calls {
 		status := []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable}[i%3]

@@ -20,6 +20,9 @@ type Suite struct {
 	// Fetched is set where results are kept on our own side until somebody
 	// fetches them: no provider can tell to wait with them.
 	Fetched bool
+	// Twin is set for a second product of the same lane, whose client is tried at
+	// the first: of its calls, every other one is answered by a server error.
+	Twin bool
 	// Absent says why the lane can't have a scenario, by the scenario's name.
 	Absent map[string]string
 	// Docs is the path of docs/lanes.md, Calls that of the page whose table
