@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -276,6 +277,48 @@ func eachNote(t *testing.T, dir string, f func(leasing)) {
 			if json.Unmarshal([]byte(event), &l) == nil {
 				f(l)
 			}
+		}
+	}
+}
+
+// What the audit says of journals whose clocks don't agree: of each order that
+// must not be, and of none that may.
+func TestTheAuditSeesABrokenOrder(t *testing.T) {
+	t.Parallel()
+	id, err := fencepost.NewEvaluationID(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func(journal, kind string, fence uint64) leasing {
+		return leasing{Kind: kind, Evaluation: id.String(), Fence: fence, Journal: journal}
+	}
+	foreign := note("a", "claimed", 2)
+	foreign.Evaluation = "another"
+	for _, tc := range []struct {
+		name   string
+		fence  uint64
+		notes  []leasing
+		broken bool
+	}{
+		{"one life", 2, []leasing{note("a", "claimed", 2), note("a", "ran", 2), note("a", "staged", 2), note("a", "published", 2)}, false},
+		{"taken over", 5, []leasing{note("a", "claimed", 2), note("a", "ran", 2), note("b", "claimed", 5), note("b", "ran", 5), note("b", "published", 5)}, false},
+		{"published and found so", 5, []leasing{note("a", "claimed", 2), note("a", "published", 2), note("b", "claimed", 5), note("b", "published", 5)}, false},
+		{"a fence that goes back", 5, []leasing{note("a", "claimed", 5), note("a", "claimed", 2), note("a", "published", 5)}, true},
+		{"a fence twice", 5, []leasing{note("a", "claimed", 5), note("b", "claimed", 5), note("b", "published", 5)}, true},
+		{"published by an older one alone", 5, []leasing{note("a", "claimed", 2), note("b", "claimed", 5), note("a", "published", 2)}, true},
+		{"staged under an older fence", 5, []leasing{note("a", "claimed", 2), note("a", "claimed", 5), note("a", "staged", 2), note("a", "published", 5)}, true},
+		{"run after its publication", 2, []leasing{note("a", "claimed", 2), note("a", "published", 2), note("a", "ran", 2)}, true},
+		{"another evaluation", 2, []leasing{foreign, note("a", "published", 2)}, true},
+		{"a row that went back", 2, []leasing{note("a", "claimed", 5), note("a", "published", 5)}, true},
+	} {
+		fence, err := fencepost.ParseFence(tc.fence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var v verdict
+		v.judgeOrder("head", rows.Row{Evaluation: id, Fence: fence}, tc.notes)
+		if broken := len(v.broken) > 0; broken != tc.broken {
+			t.Errorf("%s: broken %t (%q), want %t", tc.name, broken, v.broken, tc.broken)
 		}
 	}
 }
