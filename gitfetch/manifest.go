@@ -117,7 +117,7 @@ type manifestWriter struct {
 	crc hash.Hash32
 	n   int64
 	buf []byte // of the node being written
-	err error // of w; the first one
+	err error  // of w; the first one
 }
 
 // put writes bytes and takes them into the checksum.

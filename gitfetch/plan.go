@@ -3,6 +3,7 @@ package gitfetch
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fencepost/fencepost"
 	"github.com/fencepost/fencepost/gitfetch/internal/object"
@@ -13,6 +14,10 @@ import (
 const (
 	// maxLink is the longest text of a symbolic link.
 	maxLink = 4095
+	// spareNodes is how much larger than the one before a tree is taken to be.
+	spareNodes = 128
+	// entryBytes is what an entry of a tree takes, mostly more.
+	entryBytes = 36
 	// namesPerCheck is how many names of one directory are judged between two
 	// looks at whether to go on.
 	namesPerCheck = 1 << 10
@@ -163,8 +168,9 @@ type planner struct {
 	repeats int64                           // paths in such directories
 	texts   int64                           // bytes of the links that are made
 	stack   []frame
-	buf     []byte // content of the tree being read
-	path    []byte // path of the directory being walked, with its last slash
+	spare   []child // memory for the next frame's
+	buf     []byte  // content of the tree being read
+	path    []byte  // path of the directory being walked, with its last slash
 }
 
 // A frame is a directory whose entries are being added. It holds all of
@@ -173,12 +179,14 @@ type planner struct {
 type frame struct {
 	dir      int32
 	children []child
+	next     int // of children, the first that is not added yet
 	pathLen  int // of planner.path, for this directory
 }
 
 type child struct {
 	name string
 	mode object.Mode
+	have int32 // as in a node
 	id   fencepost.ObjectID
 }
 
@@ -205,9 +213,13 @@ func (p *planner) commit(id fencepost.CommitID) error {
 		return fmt.Errorf("commit %s: %w", id, err)
 	}
 	p.plan.parents = facts.Parents
-	root := node{parent: -1, mode: object.Dir, id: facts.Tree.ObjectID}
-	if err := p.find(&root, "."); err != nil {
+	root := node{parent: -1, mode: object.Dir, id: facts.Tree.ObjectID, have: noNode}
+	if err := p.find(&root, func() string { return "." }); err != nil {
 		return err
+	}
+	if p.have != nil {
+		// Most trees are about as large as the one before them.
+		p.plan.nodes = make([]node, 0, min(int64(len(p.have.m.nodes))+spareNodes, p.t.Budgets.Paths+1))
 	}
 	p.plan.nodes = append(p.plan.nodes, root)
 	return nil
@@ -223,21 +235,22 @@ func (p *planner) reach(i pack.Index) {
 	}
 }
 
-// find looks an object up that the tree names, and holds it to its kind.
-func (p *planner) find(n *node, path string) error {
-	n.object, n.have = noObject, noNode
-	if p.have != nil {
+// find looks an object up that the tree names, and holds it to its kind. In the
+// earlier checkout it looks unless it is known where it stands there.
+func (p *planner) find(n *node, path func() string) error {
+	n.object = noObject
+	if p.have != nil && n.have == noNode {
 		n.have = p.have.m.find(n.mode, n.id)
 	}
 	if i, ok := p.store.Lookup(n.id); ok {
 		if kind, want := p.store.Kind(i), n.mode.Kind(); kind != want {
-			return fmt.Errorf("%w: %q needs a %s, but %s is a %s", ErrObject, clip(path), want, n.id, kind)
+			return fmt.Errorf("%w: %q needs a %s, but %s is a %s", ErrObject, clip(path()), want, n.id, kind)
 		}
 		p.reach(i)
 		n.object = i
 	}
 	if n.object == noObject && n.have == noNode && !n.out {
-		return fmt.Errorf("%w: %s %s of %q", ErrMissingObject, n.mode.Kind(), n.id, clip(path))
+		return fmt.Errorf("%w: %s %s of %q", ErrMissingObject, n.mode.Kind(), n.id, clip(path()))
 	}
 	return nil
 }
@@ -249,7 +262,7 @@ func (p *planner) settle() error {
 		if !isFile(n.mode) {
 			continue
 		}
-		path := pathOf(p.plan.nodes, int32(i))
+		path := func() string { return pathOf(p.plan.nodes, int32(i)) }
 		if err := p.find(n, path); err != nil {
 			return err
 		}
@@ -271,13 +284,13 @@ func (p *planner) settle() error {
 }
 
 // charge holds the content of one file to the budgets.
-func (p *planner) charge(n *node, path string) error {
+func (p *planner) charge(n *node, path func() string) error {
 	b := &p.t.Budgets
 	if n.size > b.FileBytes {
-		return &BudgetError{Budget: BudgetFile, Limit: b.FileBytes, Path: clip(path)}
+		return &BudgetError{Budget: BudgetFile, Limit: b.FileBytes, Path: clip(path())}
 	}
 	if n.size > b.OutputBytes-p.plan.output {
-		return &BudgetError{Budget: BudgetOutput, Limit: b.OutputBytes, Path: clip(path)}
+		return &BudgetError{Budget: BudgetOutput, Limit: b.OutputBytes, Path: clip(path())}
 	}
 	p.plan.output += n.size
 	p.plan.files++
@@ -285,10 +298,10 @@ func (p *planner) charge(n *node, path string) error {
 		return nil
 	}
 	if n.size == 0 || n.size > maxLink {
-		return &PathError{Path: clip(path), Rule: ruleLinkTarget}
+		return &PathError{Path: clip(path()), Rule: ruleLinkTarget}
 	}
 	if n.size > b.LinkBytes-p.texts {
-		return &BudgetError{Budget: BudgetLinkBytes, Limit: b.LinkBytes, Path: clip(path)}
+		return &BudgetError{Budget: BudgetLinkBytes, Limit: b.LinkBytes, Path: clip(path())}
 	}
 	p.texts += n.size
 	return nil
@@ -341,17 +354,18 @@ func (p *planner) leaveOut() {
 func (p *planner) walk(ctx context.Context, all bool) error {
 	for len(p.stack) > 0 {
 		top := &p.stack[len(p.stack)-1]
-		if len(top.children) == 0 {
+		if top.next == len(top.children) {
+			p.spare = top.children[:0]
 			p.stack = p.stack[:len(p.stack)-1]
 			continue
 		}
-		next := top.children[0]
+		next := top.children[top.next]
 		if !all && next.mode == object.Dir {
 			if _, here := p.store.Lookup(next.id); !here {
 				return nil
 			}
 		}
-		top.children = top.children[1:]
+		top.next++
 		p.path = p.path[:top.pathLen]
 		i, err := p.add(top.dir, next)
 		if err != nil {
@@ -374,8 +388,9 @@ func (p *planner) enter(ctx context.Context, dir int32) error {
 	if _, p.again = p.entered[n.id]; !p.again {
 		p.entered[n.id] = struct{}{}
 	}
+	var before int32 // of the earlier checkout, what the next entry stands for; 0 where nothing does
 	if n.object == noObject {
-		p.buf = p.have.m.tree(n.have, p.buf)
+		p.buf, before = p.have.m.tree(n.have, p.buf), p.have.m.first[n.have]
 	} else {
 		content, err := p.store.Content(n.object, p.buf)
 		if err != nil {
@@ -384,7 +399,8 @@ func (p *planner) enter(ctx context.Context, dir int32) error {
 		p.buf = content
 	}
 	p.names.Enter()
-	f := frame{dir: dir, pathLen: len(p.path)}
+	f := frame{dir: dir, children: slices.Grow(p.spare, len(p.buf)/entryBytes), pathLen: len(p.path)}
+	p.spare = nil
 	for entries := object.NewTreeReader(p.buf); ; {
 		if len(f.children)%namesPerCheck == 0 && ctx.Err() != nil {
 			return stopped(ctx)
@@ -396,7 +412,17 @@ func (p *planner) enter(ctx context.Context, dir int32) error {
 		if !more {
 			break
 		}
-		c := child{name: string(e.Name), mode: e.Mode, id: e.ID}
+		c := child{mode: e.Mode, id: e.ID, have: noNode}
+		if before == 0 {
+			c.name = string(e.Name)
+		} else {
+			was := &p.have.m.nodes[before]
+			c.name = was.name
+			if was.mode == object.Dir || isFile(was.mode) && !was.out {
+				c.have = before
+			}
+			before = p.have.m.next[before]
+		}
 		if err := p.judge(c); err != nil {
 			return err
 		}
@@ -476,10 +502,10 @@ func ruleKind(m object.Mode) pathrule.Kind {
 
 // add makes a node of an entry that was judged.
 func (p *planner) add(dir int32, c child) (int32, error) {
-	n := node{name: c.name, parent: dir, mode: c.mode, id: c.id, object: noObject, have: noNode}
+	n := node{name: c.name, parent: dir, mode: c.mode, id: c.id, object: noObject, have: c.have}
 	switch {
 	case c.mode == object.Dir:
-		if err := p.find(&n, p.shown(c.name)); err != nil {
+		if err := p.find(&n, func() string { return p.shown(c.name) }); err != nil {
 			return 0, err
 		}
 	case isFile(c.mode):
