@@ -155,7 +155,9 @@ func (e *evaluation) look(ctx context.Context) look {
 func (e *evaluation) looked(ctx context.Context, l look) (Snapshot, error) {
 	s, err := l.snapshot, l.err
 	if err == nil && s.State != fencepost.ReasonNone {
-		e.left = e.left || s.Revision.IsZero()
+		if s.Revision.IsZero() {
+			e.left.Store(true)
+		}
 		err = errorf("refresh", s.State, "the gate can't be judged")
 	}
 	if err == nil {

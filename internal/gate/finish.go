@@ -127,7 +127,7 @@ func (w *work) leaveEnded(ctx context.Context, why fencepost.Reason) error {
 	case fencepost.ReasonDraft, fencepost.ReasonClosed:
 	case fencepost.ReasonSuperseded:
 		// After a crash it is not known any more which it was.
-		if !w.left {
+		if !w.left.Load() {
 			return nil
 		}
 	default:

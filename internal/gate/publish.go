@@ -161,7 +161,7 @@ func (p *publication) show(ctx context.Context) (outcome fencepost.Reason, err e
 		}
 		return "", lookErr
 	case errors.Is(lookErr, ErrOvertaken):
-		p.left = true
+		p.left.Store(true)
 		return fencepost.ReasonSuperseded, nil
 	case lookErr != nil && !errors.Is(lookErr, ErrNotYet):
 		return "", lookErr
@@ -245,7 +245,9 @@ func (p *publication) moved(ctx context.Context, v Verdict) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	p.left = p.left || s.Revision.IsZero()
+	if s.Revision.IsZero() {
+		p.left.Store(true)
+	}
 	if v.Revision.IsZero() {
 		// A failure that never learnt what the gate is: it belongs to the head,
 		// for as long as the request is open with it.
@@ -275,7 +277,7 @@ func (p *publication) create(ctx context.Context) (outcome fencepost.Reason, err
 	}
 	switch {
 	case errors.Is(err, ErrOvertaken):
-		p.left = true
+		p.left.Store(true)
 		return fencepost.ReasonSuperseded, nil
 	case errors.Is(err, ErrNotYet):
 		return p.hidden(err)

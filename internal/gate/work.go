@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencepost/fencepost"
@@ -21,7 +22,7 @@ type work struct {
 	note     Note
 	// left is set once the request was seen to be no more what the event
 	// named: closed, a draft, or with another head or base branch.
-	left bool
+	left atomic.Bool
 }
 
 // An end is how a take-up ended. The set is closed.
