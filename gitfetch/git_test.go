@@ -20,9 +20,20 @@ import (
 	"go.uber.org/goleak"
 )
 
+// childFetch, where set, makes this binary a process that makes one fetch, as
+// the JSON in it says, and tells what that took.
+const childFetch = "GITFETCH_TEST_FETCH"
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		if err := runChild(dir); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
+	if text := os.Getenv(childFetch); text != "" {
+		if err := runFetch(text); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
