@@ -128,10 +128,13 @@ func (d folder) link(from folder, name, as string) error {
 // read fills p with what a regular file begins with, and returns how much of p
 // that took.
 func (d folder) read(name string, p []byte) (n int, err error) {
-	fd, err := d.openRegular(name)
+	fd, st, err := d.openRegular(name)
 	if err != nil {
 		return 0, err
 	}
+	// That there is no more than its size need not be asked for again: whoever
+	// lengthens it now might as well have come later.
+	p = p[:min(int64(len(p)), st.Size)]
 	for n < len(p) && err == nil {
 		var got int
 		err = again("read", name, func() (err error) {
@@ -148,25 +151,24 @@ func (d folder) read(name string, p []byte) (n int, err error) {
 
 // openRegular opens a regular file; what else there may be does not make it
 // wait.
-func (d folder) openRegular(name string) (int, error) {
-	fd, err := d.open(name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+func (d folder) openRegular(name string) (fd int, st unix.Stat_t, err error) {
+	fd, err = d.open(name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return -1, err
+		return -1, st, err
 	}
-	var st unix.Stat_t
 	err = again("fstat", name, func() error { return unix.Fstat(fd, &st) })
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = errNotRegular
 	}
 	if err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
+		return -1, st, errors.Join(err, unix.Close(fd))
 	}
-	return fd, nil
+	return fd, st, nil
 }
 
 // file is openRegular for who needs more than its begin.
 func (d folder) file(name string) (*os.File, error) {
-	fd, err := d.openRegular(name)
+	fd, _, err := d.openRegular(name)
 	if err != nil {
 		return nil, err
 	}

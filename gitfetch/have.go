@@ -43,8 +43,9 @@ func (h *have) close() error { return host("close earlier checkout", h.root.Clos
 // A cursor opens files of an earlier checkout, directory by directory. It
 // follows no link. Not safe for concurrent use.
 type cursor struct {
-	h     *have
-	chain []link // directories from the root down, each open
+	h      *have
+	chain  []link         // directories from the root down, each open
+	hasher *object.Hasher // for what is held against an id that was proven before
 }
 
 type link struct {
@@ -61,7 +62,7 @@ type facts struct {
 }
 
 // cursor returns one that is nowhere yet; of a nil have it stays so.
-func (h *have) cursor() *cursor { return &cursor{h: h} }
+func (h *have) cursor() *cursor { return &cursor{h: h, hasher: object.NewRehasher()} }
 
 func (c *cursor) close() error { return c.leave(0) }
 
@@ -138,7 +139,7 @@ func (c *cursor) small(i int32, buf []byte) (content []byte, fits bool, err erro
 	if err != nil {
 		return nil, true, fmt.Errorf("%w: %w", errAltered, host("read file", err))
 	}
-	if id, err := object.NewRehasher().ID(object.Blob, buf[:got]); err != nil || int64(got) != n.size || id != n.id {
+	if id, err := c.hasher.ID(object.Blob, buf[:got]); err != nil || int64(got) != n.size || id != n.id {
 		return nil, true, errAltered
 	}
 	return buf[:got], true, nil
@@ -181,13 +182,12 @@ func (c *cursor) prove(i int32, w io.Writer, buf []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, host("close file", f.Close())) }()
-	hasher := object.NewRehasher()
-	hasher.Reset(object.Blob, n.size)
+	c.hasher.Reset(object.Blob, n.size)
 	var got int64
 	for got <= n.size {
 		k, err := f.Read(buf)
 		got += int64(k)
-		hasher.Write(buf[:k])
+		c.hasher.Write(buf[:k])
 		if _, err := w.Write(buf[:k]); err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (c *cursor) prove(i int32, w io.Writer, buf []byte) (err error) {
 			return fmt.Errorf("%w: %w", errAltered, host("read file", err))
 		}
 	}
-	if id, err := hasher.Sum(); got != n.size || err != nil || id != n.id {
+	if id, err := c.hasher.Sum(); got != n.size || err != nil || id != n.id {
 		return errAltered
 	}
 	return nil
