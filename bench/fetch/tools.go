@@ -82,8 +82,8 @@ func as(ctx context.Context, name, earlier string, args []string) error {
 	url, commit, dir := args[0], args[1], args[2]
 	switch name {
 	case "gitfetch":
-		_, err := fetch(ctx, url, commit, dir, gitfetch.SyncNone, nil)
-		return err
+		// With its manifest, as a source fetches; git writes an index.
+		return again(ctx, url, commit, dir, "")
 	case "synced":
 		_, err := fetch(ctx, url, commit, dir, gitfetch.SyncAll, nil)
 		return err
