@@ -26,7 +26,7 @@ type dialer struct {
 func (d *dialer) transport(conns int, bind func(context.Context) (context.Context, func())) *http.Transport {
 	var onlyHTTP1 http.Protocols
 	// HTTP/2 would add frames that no budget counts, and gains nothing for
-	// two requests one after the other.
+	// requests one after the other.
 	onlyHTTP1.SetHTTP1(true)
 	return &http.Transport{
 		Proxy: nil, // not from the environment either

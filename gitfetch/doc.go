@@ -18,13 +18,17 @@
 //
 // # How it works
 //
-// Two requests of Git's protocol version 2 over HTTP: what the server can do,
-// and the commit with "deepen 1". The pack is taken apart as it arrives, each
-// object inflated and hashed once, in memory that does not grow with their
-// sizes; contents go to a nameless temporary file. Then the tree is walked
-// and judged, and only when all of it is found good are files written, each
-// through a handle of its own directory, never over anything and never
-// through a link.
+// A plain fetch is two requests of Git's protocol version 2 over HTTP: what the
+// server can do, which a [Transport] remembers, and the commit with "deepen 1".
+// The pack is taken apart as it arrives, each object inflated and hashed once,
+// in memory that does not grow with their sizes. Meanwhile the tree is walked as
+// far as its directories are there, all names of one judged before any file of
+// it, and a file whose path was judged and whose content is proven is written at
+// once, through a handle of its own directory, never over anything and never
+// through a link. What can't be written yet goes to a nameless temporary file.
+// When all is received the rest of the tree is judged and written, links last.
+// All of this is in a directory with another name, which becomes the checkout
+// in the end, or is removed.
 //
 // # Less to fetch
 //

@@ -42,8 +42,9 @@ const (
 	noNode   int32      = -1
 )
 
-// A plan is a tree that was found to keep every rule, before a single file
-// of it is written. nodes[0] is the root.
+// A plan is a tree of which every directory so far was found to keep the rules.
+// Files of those may be written; that all of it is whole and good is known when
+// the planner has finished. nodes[0] is the root.
 type plan struct {
 	nodes   []node
 	content []byte // of the commit
