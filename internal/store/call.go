@@ -19,18 +19,21 @@ func (d *DB) Call(ctx context.Context, op, query string, args []any, dest ...any
 		if d.poisoned.Load() {
 			return &Fault{Class: ErrPoisoned}
 		}
+		ctx, wait := watched(ctx)
 		found, err = one(ctx, d.writer, text, args, dest)
-		return d.noticed(called(err))
+		return d.noticed(wait.sure(called(err)))
 	})
 	return found && err == nil, err
 }
 
-// Ask runs one query that changes nothing, as [DB.Call] does.
+// Ask runs one query that changes nothing, but for [Confirm], as [DB.Call]
+// does.
 func (d *DB) Ask(ctx context.Context, op, query string, args []any, dest ...any) (found bool, err error) {
 	text, args := d.bind(query, args)
 	err = d.again(ctx, op, func(ctx context.Context) error {
+		ctx, wait := watched(ctx)
 		found, err = one(ctx, d.reader, text, args, dest)
-		return d.noticed(fault(err))
+		return d.noticed(wait.sure(fault(err)))
 	})
 	return found && err == nil, err
 }

@@ -41,6 +41,7 @@ func (d *DB) openPostgres() error {
 	if longest := min(d.opts.Wait, longestConnect); config.ConnectTimeout == 0 || config.ConnectTimeout > longest {
 		config.ConnectTimeout = longest
 	}
+	config.Tracer, config.OnNotice = watcher{}, warned
 	d.postgres = config
 	d.writer = stdlib.OpenDB(*config, stdlib.OptionAfterConnect(raiseDurability))
 	d.writer.SetMaxOpenConns(d.opts.Connections)

@@ -133,6 +133,7 @@ func (d *DB) once(ctx context.Context, pool *sql.DB, o *sql.TxOptions, fn func(c
 	if !o.ReadOnly && d.poisoned.Load() {
 		return &Fault{Class: ErrPoisoned}
 	}
+	ctx, wait := watched(ctx)
 	raw, err := pool.BeginTx(ctx, o)
 	if err != nil {
 		return d.noticed(fault(err))
@@ -148,7 +149,7 @@ func (d *DB) once(ctx context.Context, pool *sql.DB, o *sql.TxOptions, fn func(c
 	if o.ReadOnly {
 		return nil
 	}
-	return d.noticed(committed(raw.Commit()))
+	return d.noticed(wait.sure(committed(raw.Commit())))
 }
 
 // noticed remembers a failed sync.

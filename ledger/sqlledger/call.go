@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost"
+	"github.com/fencepost/fencepost/internal/store"
 	"github.com/fencepost/fencepost/ledger"
 )
 
@@ -20,8 +21,11 @@ const (
 	kindRepeat
 )
 
+// callStep confirms what it saw where an answer may rest on that alone: not
+// where the row is another's to work on.
 const callStep = `select now_us, no_room, last_fence_, closed, running, coalesce(drawn, 0),
-		seen_state, coalesce(seen_evaluation, ''), coalesce(seen_fence, 0), seen, stored
+		seen_state, coalesce(seen_evaluation, ''), coalesce(seen_fence, 0), seen, stored,
+		case when stored is null and (seen_state = 3 or seen_state > 0 and ?::int <> 1) then ` + store.Confirm + ` else '' end
 	from ledger_step_v1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // A call is an operation as one statement: what it compares and may store, and
@@ -123,8 +127,9 @@ func (l *Ledger) callOnce(ctx context.Context, c *call) (ledger.Answer, error) {
 	c.sight = sight{key: key}
 	p := &c.sight.part
 	p.number = int64(l.owner(key))
-	found, err := l.db.Call(ctx, c.req.Op(), callStep, c.args(l), &now, &c.noRoom, &p.lastFence, &p.closed, &c.running, &c.drawn,
-		&state, &evaluation, &fence, &body, &c.stored)
+	var confirmed string
+	found, err := l.db.Call(ctx, c.req.Op(), callStep, append([]any{c.kind}, c.args(l)...), &now, &c.noRoom, &p.lastFence, &p.closed, &c.running, &c.drawn,
+		&state, &evaluation, &fence, &body, &c.stored, &confirmed)
 	if err != nil {
 		return ledger.Answer{}, err
 	}

@@ -34,17 +34,24 @@ type sight struct {
 	key   fencepost.DeliveryKey
 }
 
-const readSight = `select p.part, p.row_limit, p.row_count, p.last_fence, p.closed_ns, p.running_ns, p.seen_boot, p.seen_ns, {now},
-		coalesce(r.state, 0), coalesce(r.evaluation, ''), coalesce(r.fence, 0), coalesce(r.token, ''), r.body
-	from ledger_parts p left join ledger_rows r on r.key = ? where p.part = ?`
+const (
+	readSight = `select p.part, p.row_limit, p.row_count, p.last_fence, p.closed_ns, p.running_ns, p.seen_boot, p.seen_ns, {now},
+		coalesce(r.state, 0), coalesce(r.evaluation, ''), coalesce(r.fence, 0), coalesce(r.token, ''), r.body`
+	fromSight = ` from ledger_parts p left join ledger_rows r on r.key = ? where p.part = ?`
+)
 
 // An asker asks the database for one row, as [store.Tx.One] does.
 type asker func(ctx context.Context, query string, args []any, dest ...any) (found bool, err error)
 
-// see reads a key's row and its part in one statement by itself.
+// see reads a key's row and its part in one statement by itself. What it
+// returns is durable, here and on synchronous standbys.
 func (l *Ledger) see(ctx context.Context, op string, key fencepost.DeliveryKey) (sight, error) {
-	return l.read(ctx, func(ctx context.Context, query string, args []any, dest ...any) (bool, error) {
-		return l.db.Ask(ctx, op, query, args, dest...)
+	return l.read(ctx, func(ctx context.Context, _ string, args []any, dest ...any) (bool, error) {
+		if l.db.Kind() != store.Postgres {
+			return l.db.Ask(ctx, op, readSight+fromSight, args, dest...)
+		}
+		var confirmed string
+		return l.db.Ask(ctx, op, readSight+", "+store.Confirm+fromSight, args, append(dest, &confirmed)...)
 	}, key)
 }
 
@@ -56,7 +63,7 @@ func (l *Ledger) read(ctx context.Context, ask asker, key fencepost.DeliveryKey)
 	var evaluation string
 	var body []byte
 	p := &s.part
-	found, err := ask(ctx, readSight, []any{key.Hex(), int64(l.owner(key))},
+	found, err := ask(ctx, readSight+fromSight, []any{key.Hex(), int64(l.owner(key))},
 		&p.number, &p.limit, &p.rows, &p.lastFence, &p.closed, &p.running, &p.seenBoot, &p.seen, &now,
 		&state, &evaluation, &fence, &s.token, &body)
 	if err != nil {

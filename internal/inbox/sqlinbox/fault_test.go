@@ -72,16 +72,16 @@ func TestARecordOfUnknownOutcomeIsLookedUp(t *testing.T) {
 	t.Parallel()
 	url := postgres.Database(t)
 	b := openBox(t, url, Config{})
-	write, read := b.write, b.read
+	write, confirm := b.write, b.confirm
 	b.write = losing(write, false)
 	if got, err := b.record(t, 1); !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("not stored: %v, %v; want the error", got, err)
 	}
-	b.write, b.read = losing(write, true), losing(read, false)
+	b.write, b.confirm = losing(write, true), losing(confirm, false)
 	if got, err := b.record(t, 2); !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("stored, and not to be looked up: %v, %v; want the error", got, err)
 	}
-	b.read = read
+	b.confirm = confirm
 	if got, err := b.record(t, 3); err != nil || got != inbox.Accepted {
 		t.Errorf("stored: %v, %v; want accepted", got, err)
 	}

@@ -118,7 +118,9 @@ func (r request) put(ctx context.Context, tx *store.Tx) (inbox.Outcome, error) {
 	case binding != r.binding:
 		return inbox.Conflict, nil
 	case !inbox.EndsLater(r.end, end):
-		return inbox.Replayed, nil
+		// It is seen here, which does not say that it is on the standbys.
+		_, err := tx.Exec(ctx, "select "+store.Confirm)
+		return inbox.Replayed, err
 	}
 	// To be recognised for longer it has to be on the disk (DESIGN §4).
 	return inbox.Replayed, r.replace(ctx, tx, end)
@@ -140,13 +142,16 @@ func (r request) replace(ctx context.Context, tx *store.Tx, end int64) error {
 	return err
 }
 
-// stands reports whether an entry is known to be stored that says all that r
-// says. That it isn't found proves nothing.
+// stands reports whether an entry is known to be stored, here and on
+// synchronous standbys, that says all that r says. That it isn't found proves
+// nothing.
 func (b *Inbox) stands(ctx context.Context, r request) bool {
 	var end int64
 	found := false
-	err := b.read(ctx, "inbox.record", func(ctx context.Context, tx *store.Tx) (err error) {
-		found, err = tx.One(ctx, "select replay_end_ns from inbox_entries where key = ? and binding = ?", []any{r.key, r.binding}, &end)
+	var confirmed string
+	err := b.confirm(ctx, "inbox.record", func(ctx context.Context, tx *store.Tx) (err error) {
+		found, err = tx.One(ctx, "select replay_end_ns, "+store.Confirm+" from inbox_entries where key = ? and binding = ?",
+			[]any{r.key, r.binding}, &end, &confirmed)
 		return err
 	})
 	return err == nil && found && !inbox.EndsLater(r.end, end)

@@ -23,8 +23,9 @@ type transaction func(ctx context.Context, op string, fn func(context.Context, *
 type Inbox struct {
 	cfg Config
 	db  *store.DB
-	// write and read are the database's; tests let them lose answers.
-	write, read transaction
+	// write, read and confirm are the database's, the last one to write what is
+	// read back; tests let them lose answers.
+	write, read, confirm transaction
 
 	// users are calls under way, which Close waits for.
 	users sync.WaitGroup
@@ -73,7 +74,7 @@ func Open(ctx context.Context, db *store.DB, cfg Config) (*Inbox, error) {
 		return nil, fmt.Errorf("open inbox: %w", err)
 	}
 	b := &Inbox{
-		cfg: cfg, db: db, write: db.Write, read: db.Read,
+		cfg: cfg, db: db, write: db.Write, read: db.Read, confirm: db.Write,
 		shut: make(chan struct{}), news: make(chan struct{}, 1), told: make(chan struct{}, 1),
 		repeats: map[fencepost.DeliveryKey]struct{}{},
 	}

@@ -85,6 +85,10 @@ func (s *Server) Database(t testing.TB) string {
 	t.Cleanup(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.cmd == nil {
+			// A test killed it for good.
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), startTime)
 		defer cancel()
 		if err := s.admin(ctx, "drop database "+name+" with (force)"); err != nil {
@@ -99,6 +103,23 @@ func (s *Server) Exec(t testing.TB, database, sql string) {
 	t.Helper()
 	if err := execute(t.Context(), database, sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// Dump brings the contents of one database into another, which has none of
+// it, as an administrator does: by pg_dump and psql.
+func (s *Server) Dump(t testing.TB, from, to string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	script, err := exec.CommandContext(ctx, filepath.Join(s.bin, "pg_dump"), "--no-owner", from).Output()
+	if err != nil {
+		t.Fatalf("pg_dump: %v", err)
+	}
+	load := exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), "--quiet", "--set=ON_ERROR_STOP=1", to)
+	load.Stdin = bytes.NewReader(script)
+	if out, err := load.CombinedOutput(); err != nil {
+		t.Fatalf("psql: %v: %s", err, tail(out))
 	}
 }
 
