@@ -89,6 +89,36 @@ func fencesOutliveAFailover(t *testing.T, fresh maker) {
 	}
 }
 
+// TestARestoredDumpRepeatsNoFence: who holds a lease from before is refused
+// for good, also when the dump came back to the very server that made it.
+func TestARestoredDumpRepeatsNoFence(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{URL: postgres.Database(t)})
+	f.cfg.Parts = 1
+	l, d := f.ledger(), permanent(t, "a")
+	before := acquire(t, l, permanent(t, "before the dump"))
+	old := f.cfg.URL
+	f.cfg.URL = postgres.Database(t)
+	postgres.Dump(t, old, f.cfg.URL)
+	// Not in the dump: its fence is the next one that the dump knows of.
+	lost := acquire(t, l, d)
+	l = f.ledger()
+	again := acquire(t, l, d)
+	if again.Fence().Uint64()>>40 != lost.Fence().Uint64()>>40+1 {
+		t.Errorf("fence %v from the dump, after %v that it does not know of", again.Fence(), lost.Fence())
+	}
+	if n, err := l.Renew(t.Context(), d, lost); err != nil || n != (fencepost.Renewal)(fencepost.Lost{}) {
+		t.Errorf("renew: %T, %v; want Lost", n, err)
+	}
+	n, err := l.Renew(t.Context(), permanent(t, "before the dump"), before)
+	must[fencepost.Renewed](t, n, err)
+	// Opened again, it is where it was.
+	next := acquire(t, f.ledger(), permanent(t, "next"))
+	if next.Fence().Uint64() != again.Fence().Uint64()+1 {
+		t.Errorf("fence %v after %v", next.Fence(), again.Fence())
+	}
+}
+
 // theServersClockJumpsUnderMany: running time is what passed, however the
 // server's clock goes and however many processes look.
 func theServersClockJumpsUnderMany(t *testing.T, fresh maker) {

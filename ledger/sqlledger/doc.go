@@ -57,6 +57,13 @@
 // operation ends in an error that matches no answer, and a later claim tells.
 // Nothing is guessed from what the row looks like, and no change is sent again.
 //
+// On PostgreSQL with synchronous standbys a commit whose wait for them was cut
+// short, by the end of its session or of the server, is seen by everybody, and
+// the standbys may lack it. So what is read back, and every answer that rests on
+// a row as it was found, is confirmed by a commit of its own, which waits for
+// the standbys and thereby for all before it; and a commit of which the server
+// warns that its wait was canceled is one whose outcome is unknown.
+//
 // A PostgreSQL server that runs without fsync or full_page_writes is refused,
 // and so is a connection string that turns synchronous_commit down; what user,
 // database or server say of it is overruled for the session ([SettingError]).
@@ -72,9 +79,10 @@
 // commits, is that fences never repeat (invariant 5): the first fence that a
 // part hands out on another timeline, which every promotion and every
 // recovery of a backup begins, lies beyond all that the old one may have
-// handed out, and so does the first one after a dump was loaded into another
-// cluster. So a holder whose lease was lost with the old primary is refused
+// handed out, and so does the first one after a dump was loaded, into another
+// cluster or into the same one. So a holder whose lease was lost with the old primary is refused
 // for good, and is never taken for a later one. A data directory that was
 // copied while the server was stopped and put back begins no timeline: recover
-// it as a backup.
+// it as a backup. Nor are rows that were loaded into tables that were there told
+// from others: let the dump make its tables.
 package sqlledger

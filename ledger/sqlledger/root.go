@@ -40,15 +40,20 @@ func (l *Ledger) openRoot(ctx context.Context) error {
 // promoted and when a backup is recovered.
 const timeline = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
+// place is what no dump of the tables takes along: the cluster, and the numbers
+// that it gave to the database and to a table when they were made.
+const place = `(select system_identifier from pg_control_system())::text || '/' ||
+	(select oid from pg_database where datname = current_database())::text || '/' || 'ledger_parts'::regclass::oid::text`
+
 // enterCluster makes fences go on beyond all that were ever handed out, if the
-// ledger has come to another cluster by a dump of its tables: what that one
-// handed out after the dump is not known here.
+// ledger has come to its place by a dump of its tables, from another cluster or
+// from this one: what was handed out after the dump is not known here.
 func (l *Ledger) enterCluster(ctx context.Context, tx *store.Tx) error {
 	if l.db.Kind() != store.Postgres {
 		return nil
 	}
 	var here, before string
-	_, err := tx.One(ctx, "select c.system_identifier::text, r.cluster from pg_control_system() c, ledger_root r", nil, &here, &before)
+	_, err := tx.One(ctx, "select "+place+", cluster from ledger_root", nil, &here, &before)
 	if err != nil || here == before {
 		return err
 	}
