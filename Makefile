@@ -34,19 +34,9 @@ try: ## run the whole system on this machine against a simulated forge (FORGE=gi
 	@$(MAKE) --no-print-directory build
 	@$(BIN) try --forge $(FORGE) $(TRYFLAGS)
 
-# Packages whose tests mostly run whole controllers, or SQLite, which was made
-# of C and is several times slower under the race detector. All of their tests
-# run without it; those that are not long (testing.Short) run again with it, but
-# for e2e, whose controllers are processes that the detector does not see.
-LONG := ./internal/e2e ./internal/source ./internal/source/jobs ./internal/source/sourcedb ./ledger/sqlledger
-MODULE := github.com/fencepost/fencepost
-
 .PHONY: test
 test: deps ## run every test, nearly all with the race detector
-	CGO_ENABLED=0 $(GO) test -shuffle=on -timeout 15m $(LONG)
-	CGO_ENABLED=1 $(GO) test -race -short -shuffle=on -timeout 15m $(filter-out ./internal/e2e,$(LONG))
-	all=$$($(GO) list ./...) && CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m \
-		$$(grep -vxF "$$(printf '%s\n' $(LONG:./%=$(MODULE)/%))" <<<"$$all")
+	@scripts/test
 
 LIBRARY := ./webhook/... ./ledger/... ./gitfetch/... ./runner/...
 
