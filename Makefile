@@ -46,7 +46,7 @@ cross: ## build for macOS, and the library for Windows (lint only type-checks th
 	GOOS=windows $(GO) build . $(LIBRARY)
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, tidy and generated files
+lint: ## gofmt, go vet, staticcheck, tidy, and the modules of bench/
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run -C tools ./crosscheck .. darwin ./...
@@ -55,6 +55,8 @@ lint: ## gofmt, go vet, staticcheck, tidy and generated files
 	$(GO) tool -modfile=tools/go.mod go-check-sumtype -default-signifies-exhaustive=false ./...
 	$(GO) mod verify >/dev/null
 	$(GO) mod tidy -diff
+	$(GO) -C bench/ledger vet ./...
+	$(GO) -C bench/fetch vet ./...
 
 .PHONY: check
 check: lint test fuzz ## what CI runs
