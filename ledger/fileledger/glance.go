@@ -17,6 +17,11 @@ const glanceAge = time.Second
 // have a row of a key. It is a Bloom filter (Bloom 1970) of every key that the
 // shard ever read or wrote, so its "yes" is a guess, and its "no" is as old as
 // the shard's last look at its log.
+//
+// Rows that were cleaned up or retired stay in it while the process lives: of
+// a ledger that sees many times its capacity of bounded rows between two
+// starts, it comes to say "yes" to everything, which costs each new delivery a
+// look into the ledger, and no more.
 type glance struct {
 	bits []atomic.Uint64
 	// read is the instant of that look on the boot-time clock, in
