@@ -2,7 +2,6 @@ package gitfetch_test
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,13 +91,11 @@ func (a alone) run(t *testing.T) told {
 // hundred, which nothing makes smaller.
 func treeOf(files, size int) (commit fencepost.ObjectID, pack []byte) {
 	var f forge
-	chance := rand.New(rand.NewPCG(1, 2))
+	chance := rand.NewChaCha8([32]byte{1})
 	var dirs, entries []packtest.Entry
 	for i := range files {
 		content := make([]byte, size)
-		for at := 0; at < size; at += 8 {
-			binary.LittleEndian.PutUint64(content[at:], chance.Uint64())
-		}
+		_, _ = chance.Read(content) // never fails
 		f.b.Raw(packtest.Header(uint8(object.Blob), int64(size)), packtest.Stored(content))
 		id := packtest.ID(object.Blob, content)
 		f.note(id, object.Blob, nil)
@@ -122,11 +119,11 @@ const (
 // TestMemoryDoesNotGrowWithWhatIsInFiles but by so much a path. Each fetch has
 // a process of its own, whose memory the system measures.
 func TestMemoryDoesNotGrowWithWhatIsInFiles(t *testing.T) {
-	const few, many, size = 1000, 4000, 8 << 10
-	// The race detector has several bytes for each, and a part of its own.
-	factor := int64(1)
+	const few, many, size = 500, 2500, 8 << 10
+	constant, perPath := int64(memoryConstant), int64(memoryPerPath)
 	if raced() {
-		factor = 6
+		// The detector has a part of its own, and remembers what it saw.
+		constant, perPath = 2*constant, 3*perPath
 	}
 	resident := make(map[int]int64)
 	for _, files := range []int{few, many} {
@@ -138,13 +135,13 @@ func TestMemoryDoesNotGrowWithWhatIsInFiles(t *testing.T) {
 		}
 		resident[files] = got.Resident << 10
 		t.Logf("%d files of %d MiB together: %d KiB", files, files*size>>20, got.Resident)
-		if most := factor * int64(memoryConstant+files*memoryPerPath); resident[files] > most {
+		if most := constant + int64(files)*perPath; resident[files] > most {
 			t.Errorf("%d files: %d KiB, more than %d", files, got.Resident, most>>10)
 		}
 	}
 	// What a collector leaves lying about differs from run to run.
 	const noise = 4 << 20
-	if grown, most := resident[many]-resident[few], factor*int64(noise+(many-few)*memoryPerPath); grown > most {
+	if grown, most := resident[many]-resident[few], noise+(many-few)*perPath; grown > most {
 		t.Errorf("%d files more take %d KiB more, over %d", many-few, grown>>10, most>>10)
 	}
 }

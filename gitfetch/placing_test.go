@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,14 +105,14 @@ func TestWhatWasWrittenBeforeTheEndIsGoneIfThatIsBad(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			parent := t.TempDir()
-			written := 0
+			var written atomic.Int64
 			h := &host{advertisement: advertisement(), write: func(w http.ResponseWriter, r *http.Request) {
 				_, _ = w.Write(tt.sent.first)
 				_ = http.NewResponseController(w).Flush()
 				var at string
-				for r.Context().Err() == nil && written < earlyFiles {
+				for n := 0; r.Context().Err() == nil && n < earlyFiles; written.Store(int64(n)) {
 					time.Sleep(time.Millisecond)
-					written, at = filesBelow(parent)
+					n, at = filesBelow(parent)
 				}
 				if tt.then != nil {
 					tt.then(w, tt.sent, at, func() { cancel(why) })
@@ -127,8 +128,8 @@ func TestWhatWasWrittenBeforeTheEndIsGoneIfThatIsBad(t *testing.T) {
 			if c != nil || !tt.ends(err) || fencepost.ReasonOf(err) != tt.reason || errors.Is(err, gitfetch.ErrCleanup) {
 				t.Errorf("err = %v (%s)", err, fencepost.ReasonOf(err))
 			}
-			if written != earlyFiles {
-				t.Errorf("%d files were there before the end, want %d", written, earlyFiles)
+			if n := written.Load(); n != earlyFiles {
+				t.Errorf("%d files were there before the end, want %d", n, earlyFiles)
 			}
 			if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
 				t.Errorf("left behind: %v, %v", left, err)
