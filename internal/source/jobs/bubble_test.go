@@ -94,7 +94,6 @@ func usurp(t *testing.T, f fixture) {
 }
 
 func TestPeriodicWorkGoesOn(t *testing.T) {
-	long(t)
 	const every = 5 * time.Second
 	for name, c := range map[string]struct {
 		// before and during prepare the database, and disturb what runs.
@@ -159,7 +158,6 @@ func TestPeriodicWorkGoesOn(t *testing.T) {
 // TestPeriodicWorkGoesOnWhenTheClockSteps: River counts the time to the next
 // round by the process's clock, and would wait out a step back.
 func TestPeriodicWorkGoesOnWhenTheClockSteps(t *testing.T) {
-	long(t)
 	for name, step := range map[string]time.Duration{"back": -time.Hour, "forward": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f fixture) {
@@ -195,7 +193,6 @@ func TestPeriodicWorkGoesOnWhenTheClockSteps(t *testing.T) {
 }
 
 func TestAJobWhoseProcessDiedIsRescued(t *testing.T) {
-	long(t)
 	inBubble(t, func(t *testing.T, f fixture) {
 		f.Timeout = 40 * time.Second
 		q, r := f.queue(t), newRecorder()
@@ -217,7 +214,6 @@ func TestAJobWhoseProcessDiedIsRescued(t *testing.T) {
 }
 
 func TestFinishedJobsAreRemoved(t *testing.T) {
-	long(t)
 	inBubble(t, func(t *testing.T, f fixture) {
 		f.Retain = 10 * time.Second
 		q, r := f.queue(t), newRecorder()

@@ -237,7 +237,6 @@ func TestALateWorkerIsStopped(t *testing.T) {
 // TestALateWorkerIsStoppedAfterARealRescue: with the timings of DESIGN §9,
 // and River's own rescue.
 func TestALateWorkerIsStoppedAfterARealRescue(t *testing.T) {
-	long(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := store.Options{Path: filepath.Join(t.TempDir(), "late.db"), Now: clock.System().Now}

@@ -68,7 +68,6 @@ func TestNewerTablesAreRefused(t *testing.T) {
 
 // TestTheServerIsRestarted: what runs goes on by itself.
 func TestTheServerIsRestarted(t *testing.T) {
-	long(t)
 	t.Parallel()
 	server := pgtest.Server{Fast: true}
 	t.Cleanup(func() {

@@ -22,7 +22,6 @@ const insertHistory = `insert into source_runs (id, source, revision, trigger_ki
 // through within the time of one transaction: what it reads of each log does not
 // grow with their number.
 func TestPruneGetsThroughALongHistory(t *testing.T) {
-	long(t)
 	t.Parallel()
 	w := onSQLite(t)
 	s, db := w.open(t, sourcedb.Hooks{})
