@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fencepost/fencepost/gitfetch"
 	"github.com/fencepost/fencepost/internal/config"
 	"github.com/fencepost/fencepost/internal/doctor"
 	"github.com/fencepost/fencepost/internal/gate"
@@ -158,6 +160,7 @@ func together(n int, look func(int) []doctor.Check) (all []doctor.Check) {
 
 // examineProviders looks at the providers' side of each gate and each source.
 func (a *App) examineProviders(ctx context.Context, mine bool) []doctor.Check {
+	room := a.examineRoom()
 	lanes := &lanes{app: a}
 	// Gates share clients, which are made at their first use.
 	var opening sync.Mutex
@@ -170,9 +173,26 @@ func (a *App) examineProviders(ctx context.Context, mine bool) []doctor.Check {
 		if err != nil {
 			return []doctor.Check{{Subject: subject, Name: "policy", Status: doctor.Fail, Seen: err.Error(), Mend: "correct the gate's section"}}
 		}
-		return examineGate(ctx, subject, string(g.Provider), l)
+		return append(examineGate(ctx, subject, string(g.Provider), l), a.examineAction(ctx, g)...)
 	})
-	return append(gates, a.examineSources(ctx, mine)...)
+	return append(append(room, gates...), a.examineSources(ctx, mine)...)
+}
+
+// examineRoom makes a workspace, in which what is fetched to be looked at and
+// sinks of rows are, and says so only where it can't.
+func (a *App) examineRoom() []doctor.Check {
+	dir, err := os.MkdirTemp("", "fencepost-doctor-")
+	if err == nil {
+		a.opened(func() error { return os.RemoveAll(dir) })
+		if a.fetch, err = gitfetch.OpenWorkspace(dir); err == nil {
+			a.opened(a.fetch.Close)
+			return nil
+		}
+	}
+	return []doctor.Check{{
+		Subject: "machine", Name: "temporary files", Status: doctor.Warn, Seen: err.Error(),
+		Mend: "see that " + os.TempDir() + " (TMPDIR) may be written to: plans and sinks are looked at there",
+	}}
 }
 
 // examineGate has a lane look at its provider.

@@ -3,8 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -19,13 +17,6 @@ import (
 func (a *App) examineSources(ctx context.Context, mine bool) []doctor.Check {
 	s := &sourcing{conns: gitfetch.NewTransport(gitfetch.TransportOptions{})}
 	a.opened(func() error { s.conns.Close(); return nil })
-	// Sinks of rows are made with a workspace; no checkout is made in it.
-	if dir, err := os.MkdirTemp("", "fencepost-doctor-"); err == nil {
-		a.opened(func() error { return os.RemoveAll(dir) })
-		if a.fetch, err = gitfetch.OpenWorkspace(filepath.Join(dir, "fetch")); err == nil {
-			a.opened(a.fetch.Close)
-		}
-	}
 	// Sources share clients, which are made at their first use.
 	var opening sync.Mutex
 	return together(len(a.Config.Sources), func(i int) []doctor.Check {
@@ -37,9 +28,7 @@ func (a *App) examineSources(ctx context.Context, mine bool) []doctor.Check {
 		ctx, cancel := context.WithTimeout(ctx, lookWithin)
 		defer cancel()
 		checks := []doctor.Check{a.examineRemote(ctx, &opening, s, c)}
-		if c.Provider == config.GitLab {
-			checks = append(checks, a.examineWebhook(ctx, &opening, c))
-		}
+		checks = append(checks, a.examineWebhook(ctx, &opening, c)...)
 		return append(checks, a.examineSink(ctx, &opening, c, mine)...)
 	})
 }

@@ -62,6 +62,13 @@ func (a *App) rule(g config.Gate) fencepost.RouteRule {
 }
 
 func (a *App) gate(g config.Gate, l gate.Lane) *gate.Gate {
+	return &gate.Gate{
+		Name: gate.Name(g.Route), Rule: a.rule(g), Trust: a.recordedOf(g), Lane: l,
+		Provider: string(g.Provider), RepositoryID: fmt.Sprint(g.Repository.ID), Plan: a.plan(g),
+	}
+}
+
+func (a *App) plan(g config.Gate) gate.Plan {
 	plan := g.Plan
 	action := gate.Source{URL: plan.Action.URL.String(), AllowHTTP: g.AllowHTTP, AllowPrivate: g.AllowPrivate}
 	if c := plan.Action.Credential; c != (config.Credential{}) {
@@ -70,14 +77,10 @@ func (a *App) gate(g config.Gate, l gate.Lane) *gate.Gate {
 			return c.Username, token, err
 		}
 	}
-	return &gate.Gate{
-		Name: gate.Name(g.Route), Rule: a.rule(g), Trust: a.recordedOf(g), Lane: l,
-		Provider: string(g.Provider), RepositoryID: fmt.Sprint(g.Repository.ID),
-		Plan: gate.Plan{
-			Action: action, Commit: plan.Action.Commit, Program: plan.Program, SHA256: plan.SHA256,
-			Limits: runLimits(plan.Limits), ExternalVerification: plan.ExternalVerification,
-			Policy: policy(g.Content), Budgets: budgets(a.Config.Fetch),
-		},
+	return gate.Plan{
+		Action: action, Commit: plan.Action.Commit, Program: plan.Program, SHA256: plan.SHA256,
+		Limits: runLimits(plan.Limits), ExternalVerification: plan.ExternalVerification,
+		Policy: policy(g.Content), Budgets: budgets(a.Config.Fetch),
 	}
 }
 

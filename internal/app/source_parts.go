@@ -63,15 +63,19 @@ func (a *App) sourceProvider(c config.Source) (remote.Identity, remote.Ancestry,
 	case config.GitLab:
 		return a.gitlabSource(c)
 	}
-	client, err := a.giteaClient(c)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	repository, err := remotegitea.New(client, c.Repository.ID, c.Repository.FullName())
+	repository, err := a.giteaRepository(c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	return repository, repository, a.gitCredential(c), nil
+}
+
+func (a *App) giteaRepository(c config.Source) (*remotegitea.Repository, error) {
+	client, err := a.giteaClient(c)
+	if err != nil {
+		return nil, err
+	}
+	return remotegitea.New(client, c.Repository.ID, c.Repository.FullName())
 }
 
 // giteaClient is the one client of an instance and a credential: sources share

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +20,10 @@ import (
 // A doctored is what `fencepost doctor --json` says.
 type doctored struct {
 	OK     bool
-	Checks []struct{ Subject, Check, Status, Seen, Mend string }
+	Checks []check
 }
+
+type check struct{ Subject, Check, Status, Seen, Mend string }
 
 // not lists the checks that are not of the statuses, as "status subject:
 // check".
@@ -106,6 +110,40 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// The plan's program is fetched and held against its digest, before a request
+// needs it.
+func TestDoctorFetchesThePlansProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, world.Config{})
+	text, err := os.ReadFile(w.ConfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, pattern, instead, fails, seen string }{
+		{"commit", `commit: "[0-9a-f]{40}"`, `commit: "` + strings.Repeat("a", 40) + `"`, "plan.action", "the repository does not have the commit"},
+		{"url", `checks\.git`, "nowhere.git", "plan.action", "no repository is there that may be seen"},
+		{"program", `program: \S+`, "program: bin/other", "plan.program", "the action has no file bin/other"},
+		{"digest", `sha256: "[0-9a-f]{64}"`, `sha256: "` + strings.Repeat("0", 64) + `"`, "plan.program", "SHA-256 "},
+		{"size", `wall: 1m0s`, "wall: 1m0s\n      program_size: 1KiB", "plan.program", "larger than plan.program_size"},
+	} {
+		altered := regexp.MustCompile(tt.pattern).ReplaceAllLiteral(text, []byte(tt.instead))
+		file := filepath.Join(filepath.Dir(w.ConfigFile), tt.name+".yaml")
+		if err := os.WriteFile(file, altered, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d := doctor(t, file)
+		i := slices.IndexFunc(d.Checks, func(c check) bool { return c.Check == tt.fails })
+		if i < 0 || d.OK || d.Checks[i].Status != "fail" || !strings.HasPrefix(d.Checks[i].Seen, tt.seen) {
+			t.Errorf("%s: %v", tt.name, d.not("ok", "skipped"))
+			for _, c := range d.Checks {
+				if strings.HasPrefix(c.Check, "plan.") {
+					t.Errorf("%+v", c)
+				}
+			}
+		}
+	}
+}
+
 func TestDoctorAtGitea(t *testing.T) {
 	t.Parallel()
 	for _, forgejo := range []bool{false, true} {
@@ -120,13 +158,16 @@ func TestDoctorAtGitea(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if got := mayBe(doctor(t, w.ConfigFile)); len(got) > 0 {
+		// Its webhook leads to loopback, which a server must have been allowed.
+		const address = "warn gate docs: webhook.address"
+		if got := mayBe(doctor(t, w.ConfigFile)); !slices.Equal(got, []string{address}) {
 			t.Errorf("%s: %v", w.Kind(), got)
 		}
 		rule := gitea.GateRule("main", world.Reviewer, world.CheckName)
 		rule.IgnoreStale, rule.BlockAdmins = false, false
 		w.Repository.Protect(rule)
-		if got := mayBe(doctor(t, w.ConfigFile)); len(got) != 2 || !strings.Contains(got[0], "rule.ignore_stale_approvals") {
+		got := mayBe(doctor(t, w.ConfigFile))
+		if len(got) != 3 || !strings.Contains(got[0], "rule.ignore_stale_approvals") || got[2] != address {
 			t.Errorf("%s, two settings broken: %v", w.Kind(), got)
 		}
 	}

@@ -45,6 +45,7 @@ func runGitea(ctx context.Context, config Config) (_ Summary, err error) {
 		{"push", t.push},
 		{"block", t.block},
 		{"crash", t.crash},
+		{"source", t.source},
 	}); err != nil {
 		return t.summary, err
 	}
@@ -63,7 +64,7 @@ func (t *giteaTrial) product() string {
 func (t *giteaTrial) startForge(ctx context.Context) ([]string, error) {
 	c := world.GiteaConfig{
 		Binary: t.config.Binary, Program: t.config.Program, Dir: t.config.Dir, Now: t.config.Now,
-		Forgejo: t.config.Forge == ForgeForgejo, Source: t.config.Repo,
+		Forgejo: t.config.Forge == ForgeForgejo, Source: t.config.Repo, Timings: timings, Handbook: firstEdition(),
 	}
 	if c.Source == "" {
 		c.Files = smallRepository()

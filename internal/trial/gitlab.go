@@ -55,7 +55,7 @@ func runGitLab(ctx context.Context, config Config) (_ Summary, err error) {
 func (t *gitlabTrial) startForge(ctx context.Context) ([]string, error) {
 	c := world.GitLabConfig{
 		Binary: t.config.Binary, Program: t.config.Program, Dir: t.config.Dir, Now: t.config.Now, Source: t.config.Repo,
-		Timings: timings, Handbook: map[string]string{handbook: "# Handbook\n\nFirst edition.\n"},
+		Timings: timings, Handbook: firstEdition(),
 	}
 	if c.Source == "" {
 		c.Files = smallRepository()

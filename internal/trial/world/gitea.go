@@ -2,6 +2,7 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -14,12 +15,16 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/internal/forgesim/gitea"
+	"github.com/fencepost/fencepost/internal/source"
+	"github.com/fencepost/fencepost/internal/source/sourcedb"
 )
 
 // Accounts of a [GiteaWorld].
 const (
 	Reviewer = "gatekeeper"
 	Auditor  = "auditor"
+	// follower is who reads the source's repository.
+	follower = "reader"
 )
 
 // A GiteaConfig says what [NewGitea] makes.
@@ -37,12 +42,16 @@ type GiteaConfig struct {
 	// directory to take instead.
 	Files  map[string]string
 	Source string
+	// Handbook is what a source's repository holds; nil: there is no source.
+	// Timings is the YAML of its timings.
+	Handbook map[string]string
+	Timings  string
 	// Args are appended to `fencepost serve`.
 	Args []string
 }
 
-// A GiteaWorld is a simulated Gitea or Forgejo, a repository behind a gate and
-// a controller.
+// A GiteaWorld is a simulated Gitea or Forgejo, a repository behind a gate, one
+// that a source follows, and a controller.
 type GiteaWorld struct {
 	GiteaConfig
 	Forge      *gitea.Forge
@@ -50,6 +59,11 @@ type GiteaWorld struct {
 	Repository *gitea.Repository
 	Checks     *gitea.Repository
 	Controller *Controller
+	// Followed is the source's repository, SourceHook its webhook, and
+	// SourceURL where that goes; with [GiteaConfig.Handbook].
+	Followed   *gitea.Repository
+	SourceHook *gitea.Hook
+	SourceURL  string
 	// Secret signs webhooks. HookURL is where they go, OpsURL the root of the
 	// operations listener.
 	Secret, HookURL, OpsURL string
@@ -138,20 +152,61 @@ gates:
       program: {{.Program}}
       sha256: "{{.SHA256}}"
       wall: 1m
-`))
+{{if .World.Followed}}sources:
+  {{.Source}}:
+    id: {{.SourceID}}
+    provider: {{.World.Kind}}
+    api: {{.World.Server.API}}
+    git: {{.World.Server.Git}}
+    allow_http: true
+    trust: acme
+    repository: {id: {{.World.Followed.ID}}, owner_id: {{.World.Followed.OwnerID}}, name: {{.World.Followed.FullName}}}
+    ref: refs/heads/main
+    any_writer: true
+    credential: {token: "file:secrets/reader"}
+    timings: {{.Timings}}
+    sink: {kind: directory, path: {{.Served}}}
+{{end}}`))
+
+// Served is where readers find the source's content.
+func (w *GiteaWorld) Served() string { return filepath.Join(w.Dir, "served", SourceName) }
+
+// State is as [World.State].
+func (w *GiteaWorld) State(ctx context.Context) (sourcedb.State, []source.RunRow, error) {
+	return sourceState(ctx, filepath.Join(w.Dir, "data"), "", w.Now)
+}
+
+// Applied is as [World.Applied].
+func (w *GiteaWorld) Applied(ctx context.Context, commit string) (bool, error) {
+	return applied(ctx, commit, w.State)
+}
+
+// follow makes the source's repository with its webhook.
+func (w *GiteaWorld) follow(ctx context.Context) (err error) {
+	if w.Handbook == nil {
+		return nil
+	}
+	if w.Followed, err = w.Forge.CreateRepository(ctx, gitea.Create{Owner: Owner, Name: SourceName, Files: w.Handbook}); err != nil {
+		return err
+	}
+	w.Followed.Grant(follower, gitea.Reader)
+	w.SourceURL = rootOf(w.HookURL) + "/hooks/" + SourceName
+	w.SourceHook = w.Followed.AddHook(gitea.HookConfig{URL: w.SourceURL, Secret: []byte(w.Secret), Forgejo: w.Forgejo})
+	return os.MkdirAll(filepath.Dir(w.Served()), 0o755)
+}
 
 // configure makes the repositories, their rule, accounts and webhook, and the
 // controller's configuration.
 func (w *GiteaWorld) configure(ctx context.Context, hook, ops string) error {
-	source := filepath.Join(w.Dir, checks)
-	sum, err := copyExecutable(w.Program, filepath.Join(source, Program))
+	checkout := filepath.Join(w.Dir, checks)
+	sum, err := copyExecutable(w.Program, filepath.Join(checkout, Program))
 	if err != nil {
 		return err
 	}
-	if w.Checks, err = w.Forge.CreateRepository(ctx, gitea.Create{Owner: Owner, Name: checks, Source: source, Public: true}); err != nil {
+	if w.Checks, err = w.Forge.CreateRepository(ctx, gitea.Create{Owner: Owner, Name: checks, Source: checkout, Public: true}); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(source); err != nil {
+	if err := os.RemoveAll(checkout); err != nil {
 		return err
 	}
 	if w.Repository, err = w.Forge.CreateRepository(ctx, gitea.Create{Owner: Owner, Name: Name, Files: w.Files, Source: w.Source}); err != nil {
@@ -164,10 +219,14 @@ func (w *GiteaWorld) configure(ctx context.Context, hook, ops string) error {
 		URL: w.HookURL, Secret: []byte(w.Secret), Forgejo: w.Forgejo,
 		Events: []string{"pull_request", "pull_request_approved", "pull_request_rejected"},
 	})
+	if err := w.follow(ctx); err != nil {
+		return err
+	}
 	var text bytes.Buffer
 	if err := giteaConfiguration.Execute(&text, map[string]any{
 		"World": w, "Listen": hook, "Ops": ops, "Gate": Gate, "Anchor": Anchor, "Check": CheckName, "Program": Program,
 		"SHA256": sum, "Commit": w.Checks.Ref("refs/heads/main"), "Reviewer": Reviewer, "ReviewerID": reviewer,
+		"Source": SourceName, "SourceID": SourceUUID, "Timings": cmp.Or(w.Timings, "{}"), "Served": w.Served(),
 	}); err != nil {
 		return err
 	}
@@ -180,6 +239,7 @@ func (w *GiteaWorld) configure(ctx context.Context, hook, ops string) error {
 		w.ConfigFile:                       text.String(),
 		filepath.Join(secrets, "webhook"):  w.Secret,
 		filepath.Join(secrets, "reviewer"): w.Forge.NewToken(Reviewer, "write:repository"),
+		filepath.Join(secrets, "reader"):   w.Forge.NewToken(follower, "read:repository"),
 		filepath.Join(secrets, "rules"):    w.Forge.NewToken(Auditor, "read:repository"),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

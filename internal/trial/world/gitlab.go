@@ -2,6 +2,7 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -271,15 +272,11 @@ sources:
 {{.World.YAML}}`))
 
 func (w *GitLabWorld) configure(public, ops, sum string) error {
-	timings := w.Timings
-	if timings == "" {
-		timings = "{}"
-	}
 	var text bytes.Buffer
 	if err := gitlabConfiguration.Execute(&text, map[string]any{
 		"World": w, "Listen": public, "Ops": ops, "Gate": Gate, "Anchor": Anchor, "Audience": Audience, "Job": PolicyJob,
 		"Check": CheckName, "Program": Program, "SHA256": sum, "Commit": w.Checks.Ref("refs/heads/main"),
-		"PolicyCommit": w.Policies.Ref("refs/heads/main"), "Source": SourceName, "SourceID": SourceUUID, "Timings": timings,
+		"PolicyCommit": w.Policies.Ref("refs/heads/main"), "Source": SourceName, "SourceID": SourceUUID, "Timings": cmp.Or(w.Timings, "{}"),
 		"Served": w.Served(),
 	}); err != nil {
 		return err
