@@ -158,7 +158,7 @@ func TestAJobThatIsNotTheGatesIsRefused(t *testing.T) {
 		"another project":  {func(c map[string]any) { c["job_project_id"] = "21" }, "the job is not of the project that the gate names (403)"},
 		"old server":       {func(c map[string]any) { delete(c, "job_project_id") }, "the job is not of the project that the gate names (403)"},
 		"a push":           {func(c map[string]any) { c["pipeline_source"] = "push" }, "the gate does not handle this job's pipeline"},
-		"no pipeline":      {func(c map[string]any) { delete(c, "pipeline_id") }, "the token lacks what the gate needs, or the hint is malformed (400)"},
+		"no pipeline":      {func(c map[string]any) { delete(c, "pipeline_id") }, "the token has a claim that the gate can't use, or the hint is malformed (400)"},
 	} {
 		report, err := s.ask(t, jobToken(t, name, tc.change), func(fencepost.DeliveryID) { t.Errorf("%s was accepted", name) })
 		if err == nil || !strings.Contains(err.Error(), tc.want) || report.Passed() {
