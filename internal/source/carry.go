@@ -105,8 +105,9 @@ func (w *Worker) covers(ctx context.Context, src *Source, head fencepost.CommitI
 		patience := time.Duration(0)
 		if how == Unknown && head == at.Applied {
 			// A provider that lags shows just that, for as long as it does: nothing
-			// is settled before somebody was told.
-			patience = src.Timings.AlertAfter
+			// is settled before somebody was told. From AlertAfter on that may still
+			// wait for the next evaluation, and this would end what it is about.
+			patience = fencepost.Total(src.Timings.Sums().Alert)
 		}
 		if again && at.ObservedAt.Sub(at.AnnouncedAt) >= patience || head != at.Applied && src.AcceptForced {
 			return nil

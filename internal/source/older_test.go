@@ -35,6 +35,24 @@ func TestALaggingProviderIsAlertedBeforeItIsBelieved(t *testing.T) {
 	})
 }
 
+// Also where runs are far more frequent than looks at the freshness: one of them
+// always comes between the time for an alert and the alert.
+func TestALaggingProviderIsNotBelievedWhileTheAlertWaits(t *testing.T) {
+	long(t)
+	t.Parallel()
+	tell(t, func(s *story) {
+		s.policy.Timings.AlertAfter, s.policy.Timings.Evaluate = 12*time.Minute, 110*time.Second
+		s.policy.Timings.Reconcile, s.policy.Timings.Attempts = 30*time.Second, 1
+		p := s.processOf(unknowing{s.outside}, s.outside, options{})
+		defer p.end()
+		p.settled()
+		s.moved()
+		s.set(func(o *outside) { o.shown = o.head - 1 })
+		p.push()
+		p.alarmed()
+	})
+}
+
 // seasoned is a sink that has seen more fences than the store has given out.
 type seasoned struct {
 	*outside
