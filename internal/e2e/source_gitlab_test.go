@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencepost/fencepost/internal/forgesim"
 	"github.com/fencepost/fencepost/internal/forgesim/gitlab"
+	"github.com/fencepost/fencepost/internal/source"
 	"github.com/fencepost/fencepost/internal/trial/world"
 )
 
@@ -127,10 +128,16 @@ func TestGitLabNeverStopsASourcesWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first tree, and the push; it may have come while the first was looked
-	// at.
-	if len(runs) > 2 {
-		t.Errorf("%d runs", len(runs))
+	// Beside the push's there may be runs for the first tree, for a push that came
+	// while that was looked at, and for what the reconciler saw in between.
+	pushed := 0
+	for _, r := range runs {
+		if r.Trigger.Kind == source.ByPush {
+			pushed++
+		}
+	}
+	if pushed > 1 {
+		t.Errorf("%d of %d runs are for the one push", pushed, len(runs))
 	}
 	for _, d := range w.Forge.Deliveries() {
 		if strings.Contains(string(d.Body), w.SigningToken) {
