@@ -9,7 +9,9 @@ import (
 )
 
 // lockSource makes others who are about to read the row for a change wait, on
-// a database whose transactions don't do so by themselves.
+// a database whose transactions don't do so by themselves. The lock is a record
+// of the log, so that there a change of nothing waits for the synchronous standbys
+// as well: what a repeat repeats is on them when it is answered.
 const lockSource = `select version from sources where id = ? for update`
 
 const selectSource = `select ` + sourceColumns + `, ` + lockColumns + `, {now}
