@@ -59,19 +59,23 @@ func (l *log) permitted() error {
 	if err != nil {
 		return onlyPermission(l.name, err)
 	}
-	try := map[string]int{spareName: l.flag}
+	type file struct {
+		name string
+		flag int
+	}
+	try := []file{{spareName, l.flag}}
 	for _, n := range list.segments {
-		try[segName(n)] = l.flag
+		try = append(try, file{segName(n), l.flag})
 	}
 	if newest := list.newest(); newest > 0 {
-		try[snapName(newest)] = os.O_RDONLY
+		try = append(try, file{snapName(newest), os.O_RDONLY})
 	}
-	for name, flag := range try {
-		f, err := l.dir.OpenFile(name, flag, 0)
+	for _, one := range try {
+		f, err := l.dir.OpenFile(one.name, one.flag, 0)
 		if err == nil {
 			err = f.Close()
 		}
-		if err := onlyPermission(l.name+"/"+name, err); err != nil {
+		if err := onlyPermission(l.name+"/"+one.name, err); err != nil {
 			return err
 		}
 	}
