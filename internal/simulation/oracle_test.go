@@ -282,7 +282,7 @@ func (s *Sim) judgeEnd() {
 			continue
 		}
 		switch {
-		case len(o.ended)+len(o.refused) == 0 || !o.takenOut:
+		case !o.hasEnd():
 			s.broken("3", "d%d was acknowledged and has no end", i)
 		case len(o.refused) == 0 && o.completedAt == 0:
 			s.broken("3", "d%d ended without being completed", i)
@@ -291,6 +291,9 @@ func (s *Sim) judgeEnd() {
 		}
 	}
 }
+
+// hasEnd reports whether the delivery was ended or refused, and taken out.
+func (o *oracle) hasEnd() bool { return len(o.ended)+len(o.refused) > 0 && o.takenOut }
 
 // wouldShow reports whether what is staged is for the gate as it is now. Gates
 // move forward alone, so that it was for the gate at all times since.

@@ -459,7 +459,8 @@ func (s *Sim) moveOn() {
 
 // done reports whether every delivery has reached its end.
 func (s *Sim) done() bool {
-	if s.down || len(s.buf) > 0 && s.steps%16 != 0 {
+	// Who is in the middle of adopting a log has no entries of it yet.
+	if s.down || len(s.buf) > 0 && (s.steps%16 != 0 || s.owing()) {
 		return false
 	}
 	s.mu.Lock()
@@ -477,6 +478,12 @@ func (s *Sim) done() bool {
 		}
 	}
 	return true
+}
+
+// owing reports whether something that was acknowledged has no end yet. Where
+// nobody works any more it never will.
+func (s *Sim) owing() bool {
+	return slices.ContainsFunc(s.oracles, func(o *oracle) bool { return o.acked && !o.hasEnd() })
 }
 
 // pending reports whether appointments are left that may change anything.
